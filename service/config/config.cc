@@ -152,7 +152,7 @@ void CheckTogether(Resolution& resolved) {
   const TlsFiles tls = config.tls();
   if (tls.all()) {
     check("tls_client_ca", tls.ca, CheckCa(tls.ca));
-    const Status cert = CheckCertificate(tls.cert, TlsSide::kServer);
+    const Status cert = CheckCertificate(tls.cert, config.nodes.empty() ? TlsSide::kServer : TlsSide::kNode);
     check("tls_cert", tls.cert, cert);
     if (cert.ok()) check("tls_key", tls.key, CheckKey(tls.key, tls.cert));
   } else if (tls.any()) {

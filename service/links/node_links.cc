@@ -31,6 +31,7 @@ constexpr int kKeepaliveMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
 constexpr milliseconds kRetryMin{100};
 constexpr milliseconds kRetryMax{1000};
+constexpr milliseconds kLookAtEnd{50};
 // Of a link: what waits to be sent, and what was received and not taken.
 constexpr size_t kQueuedBytesMax = size_t{16} << 20;
 constexpr base::Nanos kSayWaitingEvery = std::chrono::seconds(5);
@@ -47,6 +48,8 @@ std::shared_ptr<grpc::Channel> ChannelTo(const Address& address, const TlsFiles&
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kRetryMin.count()));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kRetryMax.count()));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kRetryMax.count()));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);
@@ -158,17 +161,23 @@ class GrpcLink final : public Link {
 
   void Loop() {
     milliseconds pause = kRetryMin;
-    for (;;) {
+    while (!is_stopping()) {
       if (const Status ended = Serve(); told_ != ended.ToString()) {
         told_ = ended.ToString();
         inbox_.Push({.node = node_, .lost = ended});
       }
-      std::unique_lock lock(mutex_);
-      if (was_up_) pause = kRetryMin;
-      was_up_ = false;
-      if (changed_.wait_for(lock, pause, [this] { return stopping_; })) return;
+      if (std::exchange(was_up_, false)) pause = kRetryMin;
+      // gRPC connects only while somebody waits for it.
+      const auto until = std::chrono::system_clock::now() + pause;
+      while (!is_stopping() && std::chrono::system_clock::now() < until) {
+        if (channel_->WaitForConnected(std::chrono::system_clock::now() + kLookAtEnd)) break;
+      }
       pause = std::min(2 * pause, kRetryMax);
     }
+  }
+  bool is_stopping() {
+    const std::scoped_lock lock(mutex_);
+    return stopping_;
   }
 
   // One stream, to its end. Why it ended.
@@ -185,6 +194,7 @@ class GrpcLink final : public Link {
     NodeEvent event = {.node = node_};
     if (stream->Write(first) && stream->Read(&event.message)) {
       Up(true);
+      was_up_ = true;
       told_.clear();
       std::thread writer([&] { Write(*stream); });
       do {
@@ -204,7 +214,6 @@ class GrpcLink final : public Link {
   void Up(bool up) {
     const std::scoped_lock lock(mutex_);
     is_up_ = up;
-    was_up_ |= up;
     queue_.clear();
     queued_bytes_ = 0;
     changed_.notify_all();
@@ -232,14 +241,14 @@ class GrpcLink final : public Link {
   pb::Join join_;
   Inbox& inbox_;
   const std::shared_ptr<grpc::Channel> channel_;
-  std::string told_;  // The thread's: why there is no link, as it was said last.
+  bool was_up_ = false;  // The thread's, as the next:
+  std::string told_;     // why there is no link, as it was said last.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<pb::ToNode> queue_;  // Guarded by mutex_: all here.
   size_t queued_bytes_ = 0;       // And what is being written.
   grpc::ClientContext* context_ = nullptr;
   bool is_up_ = false;
-  bool was_up_ = false;
   bool stopping_ = false;
   std::thread thread_;
 };

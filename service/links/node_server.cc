@@ -43,15 +43,25 @@ class Writer {
   Stream* stream_;
 };
 
+bool ShowsNode(const grpc::AuthContext& peer) {
+  const std::vector<grpc::string_ref> shown = peer.FindPropertyValues("x509_pem_cert");
+  return !shown.empty() && IsNode({shown.front().data(), shown.front().size()});
+}
+
 class NodeService final : public pb::Node::Service {
  public:
-  NodeService(std::string cluster, Agent& agent) : cluster_(std::move(cluster)), agent_(agent) {}
+  NodeService(std::string cluster, bool has_tls, Agent& agent)
+      : cluster_(std::move(cluster)), has_tls_(has_tls), agent_(agent) {}
 
   grpc::Status Serve(grpc::ServerContext* context, Stream* stream) override {
     pb::ToNode message;
     if (!stream->Read(&message) || !message.has_join())
       return ToGrpc(InvalidArgument("the first message of a head is its Join"));
     const pb::Join join = message.join();
+    if (has_tls_ && !ShowsNode(*context->auth_context())) {
+      return ToGrpc({Code::kPermissionDenied,
+                     "heads of clusters show a certificate of a node (hostir certs --node), not a client's"});
+    }
     if (join.cluster() != cluster_) {
       return ToGrpc({Code::kFailedPrecondition, base::Cat("this node is of the cluster ", base::Quoted(cluster_),
                                                           ", not of ", base::Quoted(join.cluster()))});
@@ -82,6 +92,7 @@ class NodeService final : public pb::Node::Service {
   }
 
   const std::string cluster_;
+  const bool has_tls_;
   Agent& agent_;
   std::mutex mutex_;
   grpc::ServerContext* context_ = nullptr;  // Guarded by mutex_.
@@ -101,7 +112,7 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const TlsFiles& files) {
 
 class GrpcNodeServer final : public NodeServer {
  public:
-  GrpcNodeServer(const std::string& cluster, Agent& agent) : service_(cluster, agent) {}
+  GrpcNodeServer(const std::string& cluster, bool has_tls, Agent& agent) : service_(cluster, has_tls, agent) {}
   ~GrpcNodeServer() override {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
@@ -139,7 +150,7 @@ class GrpcNodeServer final : public NodeServer {
 
 Result<std::unique_ptr<NodeServer>> NodeServer::Start(const Address& address, const TlsFiles& tls,
                                                       const std::string& cluster, Agent& agent) {
-  auto server = std::make_unique<GrpcNodeServer>(cluster, agent);
+  auto server = std::make_unique<GrpcNodeServer>(cluster, tls.all() && !address.is_unix, agent);
   HIR_TRY(server->Listen(address, tls));
   return std::unique_ptr<NodeServer>(std::move(server));
 }

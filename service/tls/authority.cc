@@ -90,7 +90,9 @@ class OpensslAuthority final : public Authority {
     return Sign(names.front(), days,
                 {{NID_basic_constraints, "critical,CA:FALSE"},
                  {NID_key_usage, "critical,digitalSignature"},
-                 {NID_ext_key_usage, side == TlsSide::kServer ? "serverAuth" : "clientAuth"},
+                 {NID_ext_key_usage, side == TlsSide::kNode     ? "serverAuth,clientAuth"
+                                     : side == TlsSide::kServer ? "serverAuth"
+                                                                : "clientAuth"},
                  {NID_authority_key_identifier, "keyid"},
                  {NID_subject_alt_name, base::Join(alternatives, ",")}});
   }

@@ -97,6 +97,8 @@ Status CheckTime(const std::string& path, const X509* certificate) {
   return {};
 }
 
+bool IsFor(X509* certificate, int purpose) { return X509_check_purpose(certificate, purpose, 0) == 1; }
+
 bool HasName(X509* certificate) {
   const Openssl<GENERAL_NAMES> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -128,9 +130,13 @@ Status CheckCertificate(const std::string& path, TlsSide side) {
   HIR_ASSIGN(const auto all, ReadCertificates(path));
   X509* own = all.front().get();
   HIR_TRY(CheckTime(path, own));
-  const bool is_server = side == TlsSide::kServer;
-  if (X509_check_purpose(own, is_server ? X509_PURPOSE_SSL_SERVER : X509_PURPOSE_SSL_CLIENT, 0) == 0) {
-    return InvalidArgument(Cat(path, " is no certificate for a ", is_server ? "server" : "client",
+  const bool is_server = side != TlsSide::kClient;
+  const bool is_client = side != TlsSide::kServer;
+  if ((is_server && !IsFor(own, X509_PURPOSE_SSL_SERVER)) || (is_client && !IsFor(own, X509_PURPOSE_SSL_CLIENT))) {
+    return InvalidArgument(Cat(path, " is no certificate for ",
+                               side == TlsSide::kNode ? "a node, which is server and client"
+                               : is_server            ? "a server"
+                                                      : "a client",
                                " (its key usage says so): have one signed that is"));
   }
   if (is_server && !HasName(own)) {
@@ -158,6 +164,12 @@ Status CheckKey(const std::string& path, const std::string& cert) {
   if (matches) return {};
   return InvalidArgument(
       Cat(path, " is not the key of the certificate ", cert, ": name the two that were made together"));
+}
+
+bool IsNode(std::string_view pem) {
+  const std::vector<Openssl<X509>> all = CertificatesIn(std::string(pem));
+  return !all.empty() && IsFor(all.front().get(), X509_PURPOSE_SSL_SERVER) &&
+         IsFor(all.front().get(), X509_PURPOSE_SSL_CLIENT);
 }
 
 Status CheckTls(const TlsFiles& files, TlsSide side) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -18,7 +19,8 @@ struct TlsFiles {
   bool all() const { return !ca.empty() && !cert.empty() && !key.empty(); }
 };
 
-enum class TlsSide : uint8_t { kServer, kClient };
+// A node of a cluster is a server to its head, and the head a client of it: certificates of nodes are for both.
+enum class TlsSide : uint8_t { kServer, kClient, kNode };
 
 // Each says whether a file will do, before anybody connects. Errors name the file, the fault and the remedy:
 // kNotFound, kPermissionDenied: it cannot be read, or a key can be by others; kInvalidArgument: what it holds is
@@ -27,6 +29,9 @@ Status CheckCa(const std::string& path);
 Status CheckCertificate(const std::string& path, TlsSide side);
 // `cert`: the certificate's path, which has been checked.
 Status CheckKey(const std::string& path, const std::string& cert);
+
+// Whether `pem`, a certificate whose authority has been checked, is a node's: what is for clients alone gives no orders.
+bool IsNode(std::string_view pem);
 
 // The first fault of the three; OK when there are none.
 Status CheckTls(const TlsFiles& files, TlsSide side);

@@ -37,9 +37,9 @@ Status CheckClient(const std::string& name) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            std::string_view("-._@").find(c) != std::string_view::npos;
   });
-  if (plain && !name.empty() && !name.starts_with('.') && name != "ca" && name != "server") return {};
-  return InvalidArgument(
-      Cat("--client ", base::Quoted(name), ": want letters, digits and -._@, not ca or server: files are named by it"));
+  if (plain && !name.empty() && !name.starts_with('.') && name != "ca" && name != "server" && name != "node") return {};
+  return InvalidArgument(Cat("--client ", base::Quoted(name),
+                             ": want letters, digits and -._@, not ca, server or node: files are named by it"));
 }
 
 void Add(const std::string& name, const service::Issued& issued, std::vector<File>& files) {
@@ -48,13 +48,18 @@ void Add(const std::string& name, const service::Issued& issued, std::vector<Fil
 }
 
 Result<std::vector<File>> MakeFiles(const std::vector<std::string>& servers, const std::vector<std::string>& clients,
-                                    int64_t days) {
+                                    const std::vector<std::string>& nodes, int64_t days) {
   HIR_ASSIGN(const auto authority, service::Authority::Make(std::string(kAuthorityName), days));
   std::vector<File> files;
   Add("ca", authority->own(), files);
   auto server = authority->Issue(servers, service::TlsSide::kServer, days);
   if (!server.ok()) return server.status().WithContext("--server");
   Add("server", *server, files);
+  if (!nodes.empty()) {
+    auto node = authority->Issue(nodes, service::TlsSide::kNode, days);
+    if (!node.ok()) return node.status().WithContext("--node");
+    Add("node", *node, files);
+  }
   for (const std::string& client : clients) {
     HIR_TRY(CheckClient(client));
     HIR_ASSIGN(const service::Issued issued, authority->Issue({&client, 1}, service::TlsSide::kClient, days));
@@ -92,7 +97,7 @@ Status Write(const std::string& folder, const std::vector<File>& files) {
 Outcome MakeCertificates(const Options& options) {
   const std::vector<std::string>& servers = options.servers.empty() ? kServers : options.servers;
   const std::vector<std::string>& clients = options.clients.empty() ? kClients : options.clients;
-  const Result<std::vector<File>> files = MakeFiles(servers, clients, options.days);
+  const Result<std::vector<File>> files = MakeFiles(servers, clients, options.nodes, options.days);
   if (!files.ok()) return Usage(files.status());
   if (const Status status = Write(options.folder, *files); !status.ok()) return Usage(status);
   const std::string in = Cat(options.folder, "/");

@@ -202,6 +202,11 @@ struct Parser {
     command.add_option("--client", options.clients, "a client's name; may be repeated")
         ->type_name("NAME")
         ->allow_extra_args(false);
+    command
+        .add_option("--node", options.nodes,
+                    "a name or an IP address of a node of a cluster; may be repeated: one certificate is for all")
+        ->type_name("NAME")
+        ->allow_extra_args(false);
     command.add_option("--days", options.days, "that they are valid")
         ->type_name("N")
         ->capture_default_str()

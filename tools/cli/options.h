@@ -38,6 +38,7 @@ struct Options {
   std::string shell;
   std::string folder;                // Of certificates.
   std::vector<std::string> servers;  // Names and addresses of the daemon.
+  std::vector<std::string> nodes;    // Of the nodes of a cluster.
   std::vector<std::string> clients;
   int64_t days = 30;
 };

@@ -15,7 +15,6 @@ constexpr size_t kCutsMax = 10;   // Copies of a loop for ranges in which condit
 constexpr int64_t kSumsMax = 8;   // Registers of sums; more leave too few for what is added.
 constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
 constexpr size_t kRounding = 5;   // Those of a conversion to bfloat16.
-constexpr int kLineBytes = 64;
 
 // Unknown: many.
 int64_t TripsOf(const Loop& loop) {
