@@ -31,7 +31,9 @@ base::Nanos Never() { return base::Nanos::max(); }
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(std::move(options)), kept_(options_.shard_bytes_max), thread_([this] { Loop(); }) {}
+    : options_(std::move(options)),
+      kept_(std::make_shared<KeptShards>(options_.shard_bytes_max)),
+      thread_([this] { Loop(); }) {}
 
 Agent::~Agent() {
   {
@@ -62,9 +64,9 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say) {
   pb::FromNode joined;
   *joined.mutable_joined() = options_.node;
   (*say_)(std::move(joined));
-  urgent_.emplace_back().mutable_end();  // Whatever ranks there are: its orders begin with a start.
-  if (head_ != join.head()) *urgent_.emplace_back().mutable_join() = join;
-  head_ = join.head();
+  urgent_.emplace_back().mutable_end();                  // Whatever ranks there are: its orders begin with a start.
+  if (std::exchange(head_, join.head()) != join.head())  // It knows of nothing here.
+    kept_ = std::make_shared<KeptShards>(options_.shard_bytes_max);
   if (fleet_ != nullptr) fleet_->Nudge();
   wakeup_.Signal();
   return ++number_;
@@ -72,13 +74,15 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say) {
 
 void Agent::Take(int64_t number, pb::ToNode message) {
   if (message.has_bytes()) {  // Here, so that no more of them wait than the stream holds.
+    std::shared_ptr<KeptShards> kept;
     {
       const std::scoped_lock lock(mutex_);
       if (number != number_) return;
+      kept = kept_;
     }
     const pb::ShardBytes& bytes = message.bytes();
     // One that does not fit is missed by the order that binds it.
-    (void)kept_.Write(bytes.shard(), bytes.total(), bytes.offset(), bytes.data());
+    (void)kept->Write(bytes.shard(), bytes.total(), bytes.offset(), bytes.data());
     return;
   }
   const std::scoped_lock lock(mutex_);
@@ -104,6 +108,11 @@ void Agent::Leave(int64_t number) {
   wakeup_.Signal();
 }
 
+int64_t Agent::kept_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return kept_->bytes();
+}
+
 void Agent::Tell(pb::FromNode message) {
   std::shared_ptr<const Say> say;
   {
@@ -126,6 +135,7 @@ void Agent::Loop() {
     if (!orders_.empty()) {
       pb::ToNode message = std::move(orders_.front());
       orders_.pop_front();
+      shards_ = kept_;
       lock.unlock();
       Carry(message);
       lock.lock();
@@ -167,7 +177,6 @@ Status Agent::CarryUrgent() {
       message = std::move(urgent_.front());
       urgent_.pop_front();
     }
-    if (message.has_join()) kept_.DropAll();  // Another head: it knows of nothing here.
     const bool is_there = fleet_ != nullptr && fleet_->healthy();
     if (message.has_provide() && is_there) HIR_TRY(fleet_->Provide(message.provide().key(), message.provide().value()));
     if (!message.has_end()) continue;
@@ -231,8 +240,8 @@ void Agent::CarryOrder(const pb::Order& order) {
   if (is_there) {
     for (const pb::Measured& measured : fleet_->measured()) *answer.add_measured() = measured;
   }
-  kept_.Drop(released_);
-  kept_.Drop(arrived_);
+  shards_->Drop(released_);
+  shards_->Drop(arrived_);
   messages_.clear();
   passing_.clear();
   fetched_.clear();
@@ -271,13 +280,13 @@ Status Agent::Bind(const pb::ToWorker& message, RankMessage& into) {
     if (shard.exported())
       return Unimplemented("memory of a device that a client exported, on another node than its own");
     const bool arrived = shard.has_memory() && shard.bytes() > 0;
-    if (arrived && kept_.Find(shard.id()) == nullptr) {
+    if (arrived && shards_->Find(shard.id()) == nullptr) {
       return ResourceExhausted(base::Cat("this node has no room for a shard of ", shard.bytes(),
                                          " bytes: tensor_bytes_max = ", options_.shard_bytes_max, ", of which ",
-                                         kept_.bytes(), " are kept"));
+                                         shards_->bytes(), " are kept"));
     }
     if (options_.on_devices && !arrived) continue;  // The device's own.
-    HIR_ASSIGN(KeptShards::Memory memory, kept_.Get(shard.id(), shard.bytes()));
+    HIR_ASSIGN(KeptShards::Memory memory, shards_->Get(shard.id(), shard.bytes()));
     shard.set_has_memory(shard.bytes() > 0);
     if (shard.has_memory()) into.fds.push_back(memory->fd());
     if (options_.on_devices) arrived_.push_back(shard.id());
@@ -290,11 +299,11 @@ Status Agent::Fetch(const pb::ToWorker& message, RankMessage& into) {
   pb::Fetch& fetch = *into.message.mutable_fetch();
   fetch.Clear();
   for (const pb::DeviceShard& shard : message.fetch().shards()) {
-    KeptShards::Memory memory = options_.on_devices ? nullptr : kept_.Find(shard.id());
+    KeptShards::Memory memory = options_.on_devices ? nullptr : shards_->Find(shard.id());
     if (!options_.on_devices && memory == nullptr)
       return Internal(base::Cat("shard ", shard.id(), " is not kept here"));
     if (options_.on_devices) {
-      HIR_ASSIGN(memory, kept_.Get(shard.id(), shard.bytes()));
+      HIR_ASSIGN(memory, shards_->Get(shard.id(), shard.bytes()));
       arrived_.push_back(shard.id());
       *fetch.add_shards() = shard;
       if (shard.has_memory()) into.fds.push_back(memory->fd());

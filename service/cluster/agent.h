@@ -45,7 +45,7 @@ class Agent {
   // It has gone: its ranks end, and what the node keeps stays for it, or the next head of the same name.
   void Leave(int64_t number);
 
-  int64_t kept_bytes() const { return kept_.bytes(); }
+  int64_t kept_bytes() const;
 
  private:
   void Loop();
@@ -66,10 +66,10 @@ class Agent {
   void Tell(::hostir::v1::FromNode message);
 
   const AgentOptions options_;
-  KeptShards kept_;
   std::unique_ptr<Fleet> fleet_;  // The thread's own; written under mutex_.
 
   // Of the order under way; the thread's.
+  std::shared_ptr<KeptShards> shards_;
   std::vector<std::vector<RankMessage>> messages_;
   const ::hostir::v1::Execute* posted_ = nullptr;  // All that there is, for all ranks.
   std::vector<KeptShards::Memory> passing_;
@@ -83,6 +83,7 @@ class Agent {
   int64_t ended_ = 0;   // The latest generation that it ended: it may have done so before the start's turn came.
   int64_t term_ = 0;
   std::string head_;
+  std::shared_ptr<KeptShards> kept_;  // Of this head.
   bool stopping_ = false;
   Wakeup wakeup_;
   std::thread thread_;

@@ -70,13 +70,15 @@ Status ClusterRanks::Start() {
   phase_ = Phase::kStarting;
   keys_ = {};
   first_error_ = {};
-  (void)HandleEvents("the start of the mesh");  // Of what has ended. Who has joined again is there.
+  (void)HandleEvents("the start of the mesh");    // Of what has ended. Who has joined again is there.
+  for (size_t i = 0; i < of_node_.size(); ++i) {  // Before anybody starts a process in vain.
+    if (!of_node_[i].is_there) return Break(Unavailable(nodes_->NameOf(static_cast<int64_t>(i)) + " is not there"));
+  }
   healthy_ = true;
   began_ = clock().Now();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     const auto number = static_cast<int64_t>(i);
-    if (!node.is_there) return Break(Unavailable(nodes_->NameOf(number) + " is not there"));
     node.owes = true;
     node.has_ranks = true;
     pb::ToNode message;

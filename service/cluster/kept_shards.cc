@@ -53,13 +53,6 @@ void KeptShards::Drop(std::span<const int64_t> ids) {
   }
 }
 
-void KeptShards::DropAll() {
-  std::map<int64_t, Memory> dropped;
-  const std::scoped_lock lock(mutex_);
-  dropped.swap(memory_);
-  bytes_ = 0;
-}
-
 int64_t KeptShards::bytes() const {
   const std::scoped_lock lock(mutex_);
   return bytes_;

@@ -28,7 +28,6 @@ class KeptShards {
   Status Write(int64_t id, int64_t total, int64_t offset, std::string_view data);
   // Gives them up; those that are not kept are ignored.
   void Drop(std::span<const int64_t> ids);
-  void DropAll();
 
   int64_t bytes() const;
 

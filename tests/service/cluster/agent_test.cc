@@ -1,0 +1,300 @@
+// Goal: a node obeys one head, that of the latest term, in the order of what it says; and what a head may say ends in an
+// answer. Method: an agent whose ranks are the other ends of their sockets, without processes, and answer everything
+// that comes by those.
+#include "service/cluster/agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "service/os/channel.h"
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// Threads of their own, for as long as their sockets last.
+class ObedientRanks {
+ public:
+  Result<Process> Spawn(const base::Fd& inherited) {
+    threads_.emplace_back([channel = std::make_unique<Channel>(base::Fd(dup(inherited.get()))), this] {
+      for (;;) {
+        auto got = channel->Receive(/*block=*/true);
+        if (!got.ok() || !got->has_value()) return;
+        pb::ToWorker message;
+        if (!message.ParseFromString((*got)->bytes)) return;
+        {
+          const std::scoped_lock lock(mutex_);
+          heard_.push_back(message);
+          num_fds_ += (*got)->fds.size();
+        }
+        pb::FromWorker answer;
+        answer.set_generation(message.generation());
+        answer.set_seq(message.seq());
+        answer.mutable_reply();
+        (void)channel->Send(answer.SerializeAsString(), {}, seconds(1));
+      }
+    });
+    return Process();
+  }
+  ~ObedientRanks() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  std::vector<pb::ToWorker> heard() const {
+    const std::scoped_lock lock(mutex_);
+    return heard_;
+  }
+  size_t num_fds() const {
+    const std::scoped_lock lock(mutex_);
+    return num_fds_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<pb::ToWorker> heard_;  // Guarded by mutex_.
+  size_t num_fds_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+// What a node says to a head.
+class Heard {
+ public:
+  Agent::Say Say() {
+    return [this](pb::FromNode message) {
+      const std::scoped_lock lock(mutex_);
+      messages_.push_back(std::move(message));
+      some_.notify_all();
+    };
+  }
+  // Waits for the next one of that kind; others are passed over.
+  pb::FromNode Next(pb::FromNode::BodyCase kind) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      while (next_ < messages_.size()) {
+        if (messages_[next_++].body_case() == kind) return messages_[next_ - 1];
+      }
+      if (some_.wait_for(lock, seconds(20)) == std::cv_status::timeout) {
+        ADD_FAILURE() << "nothing of kind " << kind;
+        return {};
+      }
+    }
+  }
+  size_t size() const {
+    const std::scoped_lock lock(mutex_);
+    return messages_.size();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable some_;
+  std::vector<pb::FromNode> messages_;  // Guarded by mutex_.
+  size_t next_ = 0;
+};
+
+class AgentTest : public ::testing::Test {
+ protected:
+  AgentTest() {
+    AgentOptions options;
+    options.fleet.devices = {"cpu:0", "cpu:1"};
+    options.fleet.spawn = [this](const base::Fd& inherited) { return ranks_.Spawn(inherited); };
+    options.shard_bytes_max = 1000;
+    options.node.set_version("1");
+    agent_ = std::make_unique<Agent>(std::move(options));
+  }
+  Result<int64_t> Join(Heard& heard, int64_t term, const std::string& head = "head", const std::string& version = "1") {
+    pb::Join join;
+    join.set_term(term);
+    join.set_head(head);
+    join.set_version(version);
+    return agent_->Join(join, heard.Say());
+  }
+  void Start(int64_t head, int64_t generation) {
+    pb::ToNode message;
+    message.mutable_start()->set_generation(generation);
+    message.mutable_start()->set_first_rank(4);
+    message.mutable_start()->set_num_ranks(8);
+    message.mutable_start()->set_setup_timeout_ms(10000);
+    message.mutable_start()->set_comm_timeout_ms(10000);
+    agent_->Take(head, message);
+  }
+  pb::Order* Order(pb::ToNode& message, int64_t generation, int64_t seq) {
+    pb::Order* order = message.mutable_order();
+    order->set_generation(generation);
+    order->set_seq(seq);
+    order->set_timeout_us(10'000'000);
+    return order;
+  }
+  static Status StatusOf(const pb::Error& error) { return {static_cast<Code>(error.code()), error.message()}; }
+
+  ObedientRanks ranks_;
+  std::unique_ptr<Agent> agent_;
+};
+
+TEST_F(AgentTest, StartsItsPartOfTheMesh) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  EXPECT_EQ(heard.Next(pb::FromNode::kJoined).joined().version(), "1");
+  Start(head, 5);
+  const pb::RanksStarted started = heard.Next(pb::FromNode::kStarted).started();
+  EXPECT_EQ(started.generation(), 5);
+  EXPECT_EQ(started.error().code(), 0) << started.error().message();
+  std::vector<int64_t> ranks;
+  for (const pb::ToWorker& message : ranks_.heard()) {
+    EXPECT_EQ(message.hello().num_ranks(), 8);
+    EXPECT_EQ(message.hello().first_rank(), 4);
+    ranks.push_back(message.rank());
+  }
+  EXPECT_THAT(ranks, testing::UnorderedElementsAre(4, 5));
+}
+
+TEST_F(AgentTest, AHeadOfAnEarlierTermIsRefused) {
+  Heard first, second, third;
+  ASSERT_TRUE(Join(first, 3).ok());
+  EXPECT_THAT(Join(second, 2).status().ToString(), HasSubstr("term 2 is over: this node has a head of term 3"));
+  EXPECT_TRUE(Join(third, 4).ok());
+}
+
+TEST_F(AgentTest, AnotherVersionIsRefusedByName) {
+  Heard heard;
+  EXPECT_THAT(Join(heard, 1, "head", "2").status().ToString(), HasSubstr("version 1, the head of the cluster 2"));
+}
+
+// Two heads that both believe in themselves: what the earlier one says is not heard, nor answered.
+TEST_F(AgentTest, AHeadThatWasReplacedIsNotHeard) {
+  Heard first, second;
+  const int64_t before = *Join(first, 1);
+  Start(before, 1);
+  first.Next(pb::FromNode::kStarted);
+  const int64_t after = *Join(second, 2, "other");
+  const size_t said = first.size();
+  for (int i = 0; i < 10; ++i) {
+    pb::ToNode message;
+    Order(message, 1, i + 1)->add_parts()->mutable_message()->mutable_execute()->set_run(99);
+    agent_->Take(before, message);
+  }
+  agent_->Leave(before);
+  Start(after, 1);
+  EXPECT_EQ(second.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  EXPECT_EQ(first.size(), said);
+  for (const pb::ToWorker& message : ranks_.heard()) EXPECT_FALSE(message.has_execute());
+}
+
+TEST_F(AgentTest, ShardsOutliveRanksAndTheLinkOfTheSameHead) {
+  Heard heard;
+  int64_t head = *Join(heard, 1);
+  pb::ToNode bytes;
+  bytes.mutable_bytes()->set_shard(7);
+  bytes.mutable_bytes()->set_total(5);
+  bytes.mutable_bytes()->set_data("hello");
+  agent_->Take(head, bytes);
+  for (int64_t generation = 1; generation <= 2; ++generation) {
+    Start(head, generation);
+    ASSERT_EQ(heard.Next(pb::FromNode::kStarted).started().error().code(), 0);
+    pb::ToNode message;
+    pb::DeviceShard& shard =
+        *Order(message, generation, 1)->add_parts()->mutable_message()->mutable_bind()->add_shards();
+    shard.set_id(7);
+    shard.set_bytes(5);
+    shard.set_has_memory(generation == 1);
+    agent_->Take(head, message);
+    ASSERT_EQ(heard.Next(pb::FromNode::kAnswer).answer().error().code(), 0);
+    agent_->Leave(head);
+    head = *Join(heard, 1);
+  }
+  Start(head, 3);
+  heard.Next(pb::FromNode::kStarted);
+  pb::ToNode message;
+  pb::DeviceShard& shard = *Order(message, 3, 1)->add_parts()->mutable_message()->mutable_fetch()->add_shards();
+  shard.set_id(7);
+  shard.set_bytes(5);
+  agent_->Take(head, message);
+  EXPECT_EQ(heard.Next(pb::FromNode::kBytes).bytes().data(), "hello");
+  EXPECT_EQ(heard.Next(pb::FromNode::kAnswer).answer().error().code(), 0);
+  EXPECT_EQ(agent_->kept_bytes(), 5);
+}
+
+TEST_F(AgentTest, AnotherHeadFindsNothing) {
+  Heard heard;
+  pb::ToNode bytes;
+  bytes.mutable_bytes()->set_shard(7);
+  bytes.mutable_bytes()->set_total(5);
+  agent_->Take(*Join(heard, 1), bytes);
+  EXPECT_EQ(agent_->kept_bytes(), 5);
+  Start(*Join(heard, 2, "other"), 1);
+  heard.Next(pb::FromNode::kStarted);
+  EXPECT_EQ(agent_->kept_bytes(), 0);
+}
+
+TEST_F(AgentTest, WhatHasNoRoomIsSaid) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  Start(head, 1);
+  heard.Next(pb::FromNode::kStarted);
+  pb::ToNode message;
+  pb::DeviceShard& shard = *Order(message, 1, 1)->add_parts()->mutable_message()->mutable_bind()->add_shards();
+  shard.set_id(7);
+  shard.set_bytes(1001);
+  agent_->Take(head, message);
+  const pb::Answer answer = heard.Next(pb::FromNode::kAnswer).answer();
+  EXPECT_EQ(StatusOf(answer.error()).code(), Code::kResourceExhausted);
+  EXPECT_THAT(answer.error().message(), HasSubstr("tensor_bytes_max = 1000"));
+  EXPECT_FALSE(answer.ended());
+}
+
+// The end of a start that has not had its turn yet.
+TEST_F(AgentTest, AStartThatWasEndedStartsNothing) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  for (int64_t generation = 1; generation < 20; ++generation) {
+    Start(head, generation);
+    pb::ToNode end;
+    end.mutable_end()->set_generation(generation);
+    agent_->Take(head, end);
+  }
+  Start(head, 20);
+  pb::RanksStarted started;
+  while (started.generation() != 20) started = heard.Next(pb::FromNode::kStarted).started();
+  EXPECT_EQ(started.error().code(), 0) << started.error().message();
+  pb::ToNode message;
+  Order(message, 20, 1)->add_parts()->mutable_message()->mutable_release()->add_shards(1);
+  agent_->Take(head, message);
+  EXPECT_FALSE(heard.Next(pb::FromNode::kAnswer).answer().ended());
+}
+
+TEST_F(AgentTest, OrdersThatMakeNoSenseAreAnswered) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  pb::ToNode early;
+  Order(early, 1, 1)->add_parts()->mutable_message()->mutable_execute();
+  agent_->Take(head, early);
+  EXPECT_TRUE(heard.Next(pb::FromNode::kAnswer).answer().ended());
+  Start(head, 1);
+  heard.Next(pb::FromNode::kStarted);
+  for (const int64_t rank : {int64_t{-1}, int64_t{2}, INT64_MAX}) {
+    pb::ToNode message;
+    pb::Order::Part& part = *Order(message, 1, 2)->add_parts();
+    part.add_ranks(rank);
+    part.mutable_message()->mutable_execute();
+    agent_->Take(head, message);
+    EXPECT_EQ(StatusOf(heard.Next(pb::FromNode::kAnswer).answer().error()).code(), Code::kInvalidArgument);
+  }
+  pb::ToNode unknown;
+  Order(unknown, 1, 3)->add_parts()->mutable_message()->mutable_fetch()->add_shards()->set_id(12345);
+  agent_->Take(head, unknown);
+  EXPECT_EQ(StatusOf(heard.Next(pb::FromNode::kAnswer).answer().error()).code(), Code::kInternal);
+  agent_->Take(head, pb::ToNode());  // Nothing at all.
+}
+
+}  // namespace
+}  // namespace hir::service

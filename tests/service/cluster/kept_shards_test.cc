@@ -1,0 +1,59 @@
+// Goal: what a node keeps is there until it is dropped, of the size it was made with, and never more than the limit.
+// Method: a KeptShards alone.
+#include "service/cluster/kept_shards.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace hir::service {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(KeptShards, KeepsTheBytesUntilTheyAreDropped) {
+  KeptShards kept(100);
+  ASSERT_TRUE(kept.Write(7, 10, 5, "world").ok());
+  ASSERT_TRUE(kept.Write(7, 10, 0, "hello").ok());
+  const KeptShards::Memory memory = *kept.Get(7, 10);
+  EXPECT_EQ(std::memcmp(memory->data(), "helloworld", 10), 0);
+  EXPECT_EQ(kept.bytes(), 10);
+  kept.Drop(std::vector<int64_t>{7, 8});
+  EXPECT_EQ(kept.bytes(), 0);
+  EXPECT_EQ(kept.Find(7), nullptr);
+  EXPECT_EQ(std::memcmp(memory->data(), "helloworld", 10), 0);  // Who has it still, has it.
+}
+
+TEST(KeptShards, NewOnesAreZero) {
+  KeptShards kept(100);
+  const KeptShards::Memory memory = *kept.Get(1, 100);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(memory->data()[i], std::byte{0});
+  EXPECT_EQ((*kept.Get(2, 0))->bytes(), 0);
+}
+
+TEST(KeptShards, RefusesWhatDoesNotFit) {
+  KeptShards kept(100);
+  ASSERT_TRUE(kept.Get(1, 60).ok());
+  EXPECT_THAT(kept.Get(2, 41).status().ToString(), HasSubstr("tensor_bytes_max = 100"));
+  EXPECT_TRUE(kept.Get(2, 40).ok());
+  EXPECT_EQ(kept.Get(1, 61).status().code(), Code::kInternal);
+  kept.Drop(std::vector<int64_t>{1, 2});
+  EXPECT_TRUE(kept.Get(3, 100).ok());
+}
+
+// A head that has gone mad writes no byte elsewhere.
+TEST(KeptShards, RefusesBytesOutside) {
+  KeptShards kept(100);
+  for (const auto& [total, offset] : std::vector<std::pair<int64_t, int64_t>>{
+           {10, 8}, {10, -1}, {10, 11}, {-5, 0}, {10, INT64_MAX}, {INT64_MIN, INT64_MIN}, {2, 0}}) {
+    EXPECT_FALSE(kept.Write(1, total, offset, "abc").ok()) << total << " " << offset;
+  }
+  EXPECT_FALSE(kept.Write(1, INT64_MAX, 0, "abc").ok());
+  EXPECT_EQ(kept.bytes(), 0);
+}
+
+}  // namespace
+}  // namespace hir::service

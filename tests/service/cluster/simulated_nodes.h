@@ -1,0 +1,91 @@
+// SimulatedNodes: the nodes of a cluster and the network to them, on a virtual clock. A node starts ranks, carries orders
+// out and answers; it can die, be cut off for a while, stop answering, or have a rank that dies: when, a seed says.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "csrc/base/prng.h"
+#include "service/cluster/nodes.h"
+
+namespace hir::testing {
+
+struct NetworkModel {
+  base::Nanos latency = std::chrono::microseconds(50);      // One way.
+  base::Nanos per_message = std::chrono::nanoseconds(500);  // That the head is busy with one.
+  base::Nanos run = std::chrono::microseconds(200);         // Of an order on a node.
+  // Of 1,000 messages to nodes, how many meet a fault.
+  int64_t faults = 0;
+};
+
+class SimulatedNodes final : public service::Nodes, public base::Clock {
+ public:
+  SimulatedNodes(int64_t size, int64_t ranks_of_each, NetworkModel model, uint64_t seed);
+
+  int64_t size() const override { return static_cast<int64_t>(nodes_.size()); }
+  std::string NameOf(int64_t node) const override;
+  const base::Clock& clock() const override { return *this; }
+  base::Nanos Now() const override { return now_; }
+  void Send(int64_t node, ::hostir::v1::ToNode message) override;
+  std::optional<service::NodeEvent> Take() override;
+  void Wait(int wake_fd, base::Nanos deadline) override;
+  void Interrupt() override { interrupted_ = true; }
+
+  std::string IncarnationOf(int64_t node) const;
+  bool is_up(int64_t node) const { return nodes_[static_cast<size_t>(node)].is_up; }
+
+  // Seen by the nodes; what is wrong with what they saw, or "".
+  std::string wrong() const { return wrong_; }
+  base::Nanos last_arrival() const { return last_arrival_; }  // Of an order, at its node.
+  int64_t num_orders() const { return num_orders_; }
+  int64_t num_faults() const { return num_faults_; }
+
+ private:
+  struct Node {
+    bool is_up = true;  // Its link.
+    int64_t incarnation = 1;
+    int64_t link = 1;        // Its number: what was on its way on one before is lost.
+    int64_t generation = 0;  // Of its ranks; 0: none.
+    int64_t ended = 0;       // The latest that was ended.
+    int64_t seq = 0;         // Of the latest order.
+    bool is_deaf = false;    // Its ranks never answer, in this generation.
+  };
+  enum class Fault { kNone, kNodeDies, kCutOff, kRankDies, kRankStops };
+  Fault Draw();
+  // Runs at `time`, on the link that there is now.
+  void At(base::Nanos time, int64_t node, std::function<void()> what);
+  void Say(int64_t node, ::hostir::v1::FromNode message);
+  void Lose(int64_t node, const std::string& why, bool dies);
+  void Arrive(int64_t node, ::hostir::v1::ToNode& message);
+  void ArriveOrder(int64_t node, const ::hostir::v1::Order& order);
+  void Wrong(std::string what);
+
+  struct Coming {
+    base::Nanos time;
+    int64_t number;
+    std::function<void()> what;
+    bool operator>(const Coming& other) const { return std::tie(time, number) > std::tie(other.time, other.number); }
+  };
+
+  const NetworkModel model_;
+  const int64_t ranks_of_each_;
+  base::Prng prng_;
+  std::vector<Node> nodes_;
+  std::priority_queue<Coming, std::vector<Coming>, std::greater<>> coming_;
+  std::queue<service::NodeEvent> events_;
+  base::Nanos now_ = std::chrono::hours(1);
+  int64_t number_ = 0;
+  bool interrupted_ = false;
+  std::string wrong_;
+  base::Nanos last_arrival_ = {};
+  int64_t num_orders_ = 0;
+  int64_t num_faults_ = 0;
+};
+
+}  // namespace hir::testing
