@@ -64,6 +64,10 @@ int LogicalIndex(const Type& type, int axis) {
   return -1;
 }
 
+namespace {
+constexpr int64_t kElementBytesMax = 8;
+}  // namespace
+
 Status CheckType(const Type& type) {
   if (type.kind == TypeKind::kEvent && (type.count < 1 || type.count > kEventsMax)) {
     return InvalidArgument(Cat(ToString(type), ": an event array holds 1 to ", kEventsMax, " events"));
@@ -72,15 +76,15 @@ Status CheckType(const Type& type) {
   if (std::ssize(type.axes) > kAxesMax) {
     return ResourceExhausted(Cat("a tensor has ", type.axes.size(), " axes; the limit is ", kAxesMax));
   }
-  // An extent of 0 counts as 1, so that strides fit too.
-  int64_t bytes = DTypeBytes(type.dtype);
+  // An extent of 0 counts as 1, so that strides fit too; an element as 8 bytes, so that it can be cast.
+  int64_t bytes = kElementBytesMax;
   for (const Axis& axis : type.axes) {
     if (!axis.extent->IsConst()) continue;
     if (axis.extent->value < 0) {
       return InvalidArgument(Cat(ToString(type), ": extent ", axis.extent->value, " is negative"));
     }
     const auto product = base::CheckedMul(bytes, std::max<int64_t>(axis.extent->value, 1));
-    if (!product) return InvalidArgument(Cat(ToString(type), " takes more than 2^63 - 1 bytes"));
+    if (!product) return InvalidArgument(Cat(ToString(type), " has more than 2^60 - 1 elements"));
     bytes = *product;
   }
   return {};

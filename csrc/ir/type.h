@@ -44,8 +44,8 @@ struct Type {
 bool Equal(const Type& a, const Type& b);  // Extents compared by contents.
 std::string ToString(const Axis& axis);
 std::string ToString(const Type& type);
-// Errors: kInvalidArgument for a negative constant extent or constant extents whose bytes leave
-// int64; kResourceExhausted for too many axes.
+// Errors: kInvalidArgument for a negative constant extent or constant extents of more elements
+// than int64 counts bytes of the largest type of; kResourceExhausted for too many axes.
 Status CheckType(const Type& type);
 
 // The axes that consumers see: all but the reduced ones.

@@ -68,8 +68,14 @@ OPS: list[tuple[str, Call]] = [
     ("expand: axis 1 of %w has extent 3, entry 1 of shape has extent 4", lambda fd, x, w, b: fd.ops.expand(w, [5, 4])),
     ("pad: widths has 1 entries; %w has 2 axes, so it holds at most 2 pairs", lambda fd, x, w, b: fd.ops.pad(w, [1])),
     (
-        "full: f32[4611686018427387904, 4] takes more than 2^63 - 1 bytes",
+        "full: f32[4611686018427387904, 4] has more than 2^60 - 1 elements",
         lambda fd, x, w, b: fd.ops.full([2**62, 4], 1, np.float32),
+    ),
+    (
+        "scatter: i64[4294967296, 4294967296] has more than 2^60 - 1 elements",
+        lambda fd, x, w, b: fd.ops.scatter(
+            *[fd.ops.full([2**32], 1, t) for t in (np.float32, np.int64, np.float32)], 0
+        ),
     ),
     (
         "full: attribute shape: expected an extent, got the end of the text",

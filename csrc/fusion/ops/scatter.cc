@@ -31,10 +31,14 @@ Status InferScatter(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* cons
   const std::string name = AxisName(places, along);
   if (y[along].extent->IsConst(0)) return InvalidArgument(Cat(name, " has extent 0: there is nothing to put"));
   HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), y[along].extent, Cat("scatter over ", name)));
+  const ir::Axis count = {ir::AxisKind::kIteration, y[along].extent};
   const ir::Axis own = {ir::AxisKind::kIteration, graph.Resolve(x[along].extent)};
   x[along] = y[along] = z[along] = own;
   const ShapedOperand operands[] = {{&into, x}, {&places, y}, {&from, z}};
   HIR_ASSIGN(const std::vector<ir::Axis> result, BroadcastAxes(graph, operands));
+  std::vector<ir::Axis> asked = {count};  // Each element of the result asks all indices.
+  asked.insert(asked.end(), result.begin(), result.end());
+  HIR_TRY(ir::CheckType({.kind = ir::TypeKind::kTensor, .dtype = DType::kInt64, .axes = asked}));
   return SetTensor(graph, op, into.type->dtype, result);
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InvalidArgument
 from .operand import Operand, axis_name, broadcast_axes, normal_axis, tensor_axes, type_of, type_text
 from .sizes import Sizes
-from .value_type import BROADCAST, INTS, ITERATION, ONE, Axis, ValueType, tensor
+from .value_type import BROADCAST, INTS, ITERATION, ONE, Axis, ValueType, check, tensor
 
 _Attrs = dict[str, Any]
 
@@ -90,8 +90,11 @@ def _scatter(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) 
     if y[along][1] == 0:
         raise InvalidArgument(f"{name} has extent 0: there is nothing to put")
     sizes.at_most(1, y[along][1], f"scatter over {name}")
+    count = y[along][1]
     x[along] = y[along] = z[along] = (ITERATION, sizes.resolve(x[along][1]))
-    return tensor(type_of(into).dtype, broadcast_axes([(into, x), (places, y), (source, z)], sizes))
+    result = broadcast_axes([(into, x), (places, y), (source, z)], sizes)
+    check("i64", ((ITERATION, count), *result))  # Each element of the result asks all indices.
+    return tensor(type_of(into).dtype, result)
 
 
 def _select(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:

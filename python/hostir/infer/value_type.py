@@ -15,7 +15,6 @@ ONE: Axis = (BROADCAST, 1)
 
 AXES_MAX = 16
 ORDER = ("bool", "i32", "i64", "f16", "bf16", "f32", "f64")  # Of promotion.
-BYTES = {"bool": 1, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 INTS = frozenset(("i32", "i64"))
 _PREFIX = {ITERATION: "", BROADCAST: "b:", REDUCTION: "r:"}
@@ -53,18 +52,18 @@ def text(dtype: str, axes: tuple[Axis, ...] | None) -> str:
 
 
 def check(dtype: str, axes: tuple[Axis, ...]) -> None:
-    """Raises for too many axes, a negative extent, and more bytes than an integer counts."""
+    """Raises for too many axes, a negative extent, and more elements than an integer counts bytes of."""
     if len(axes) > AXES_MAX:
         raise ResourceExhausted(f"a tensor has {len(axes)} axes; the limit is {AXES_MAX}")
-    size = BYTES[dtype]
+    size = 1
     for _, extent in axes:
         if not isinstance(extent, int):
             continue
         if extent < 0:
             raise InvalidArgument(f"{text(dtype, axes)}: extent {extent} is negative")
         size *= max(extent, 1)
-        if size >= 2**63:
-            raise InvalidArgument(f"{text(dtype, axes)} takes more than 2^63 - 1 bytes")
+        if size >= 2**60:
+            raise InvalidArgument(f"{text(dtype, axes)} has more than 2^60 - 1 elements")
 
 
 @functools.lru_cache(maxsize=1 << 14)

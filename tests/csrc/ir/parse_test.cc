@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"test @p(%x: f32[99999999999999999999]) {}",
             "line 1: expected an extent, got an integer does not fit in 64 bits"},
         Bad{"test @p(%x: f32[4294967296, 2147483648]) {}",
-            "line 1: f32[4294967296, 2147483648] takes more than 2^63 - 1 bytes"},
+            "line 1: f32[4294967296, 2147483648] has more than 2^60 - 1 elements"},
         Bad{"test @p(%x: event[0]) {}", "line 1: event[0]: an event array holds 1 to 65536 events"},
         Bad{"test @p(%x: f32[%x]) {}", "line 1: undefined value '%x'"},
         Bad{"test @p(%s: f64, %x: f32[%s]) {}", "line 1: %s in an extent is f64; only a loop index may be there"},

@@ -140,8 +140,8 @@ fusion @f(%x: bf16[8, b:4, 2], %n: f64[i0]) {
 
 TEST(Segment, SumsOfTheLargestSizesFit) {
   const auto graph = Parse(R"(
-fusion @f(%x: f32[1152921504606846976]) {
-  %s: f32[1152921504606846976] = neg(%x)
+fusion @f(%x: f32[1152921504606846975]) {
+  %s: f32[1152921504606846975] = neg(%x)
   return %s
 })");
   EXPECT_EQ(StorageBytes(*graph->FindValue("x")), kStorageBytesMax);
