@@ -33,8 +33,8 @@ struct Config {
   bool nvlink_multicast = false;
   std::string peer_memory = "on";
   std::string cluster = "hostir";
-  std::string nodes = {};  // A list of addresses, or a file; empty: this node is alone.
-  int64_t node = 0;        // Which of them this is.
+  std::string nodes = {};   // A list of addresses, or a file; empty: this node is alone.
+  int64_t node = 0;         // Which of them this is.
   std::string rates = {};   // A file; empty: none.
   std::string worker = {};  // hostir-worker beside the daemon.
   Limits limits = {};

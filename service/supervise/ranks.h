@@ -97,8 +97,8 @@ class Ranks {
   // Ends the call in progress, and every later one, with `cause`. Once.
   virtual void Interrupt(const Status& cause) = 0;
 
-  // Whether what is bound at `rank` outlives its generation: it is there when it is bound again. Known of the generation
-  // that ended last when the next one has started; until then one that may be there counts as if it were.
+  // Whether what is bound at `rank` outlives its generation: it is there when it is bound again. Of the generation that
+  // ended last it is known when the next one has started; until then what may be there counts as if it were.
   virtual bool Keeps(int64_t /*rank*/) const { return false; }
 
   // What other threads may know.

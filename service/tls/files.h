@@ -30,7 +30,7 @@ Status CheckCertificate(const std::string& path, TlsSide side);
 // `cert`: the certificate's path, which has been checked.
 Status CheckKey(const std::string& path, const std::string& cert);
 
-// Whether `pem`, a certificate whose authority has been checked, is a node's: what is for clients alone gives no orders.
+// Whether `pem`, a certificate whose authority was checked, is a node's: one for clients alone gives no orders.
 bool IsNode(std::string_view pem);
 
 // The first fault of the three; OK when there are none.

@@ -145,8 +145,8 @@ class Play {
   void EndTransfers() {
     for (const auto& call : transfers_) Await([&] { return call->over(); }, call->what());
   }
-  // Each of the service's two threads has done its work, the end of a session too: a transfer that names a session which
-  // is just ending would be cancelled by gRPC.
+  // Each of the service's two threads has done its work, the end of a session too: a transfer that names a session
+  // which is just ending would be cancelled by gRPC.
   void Flush() {
     pb::StatusReply reply;
     for (int i = 0; i < 2; ++i) (void)Ask(kStatus, pb::StatusRequest(), reply);

@@ -1,5 +1,5 @@
-// Goal: a node obeys one head, that of the latest term, in the order of what it says; and what a head may say ends in an
-// answer. Method: an agent whose ranks are the other ends of their sockets, without processes, and answer everything
+// Goal: a node obeys one head, that of the latest term, in the order of what it says; and what a head may say ends in
+// an answer. Method: an agent whose ranks are the other ends of their sockets, without processes, and answer everything
 // that comes by those.
 #include "service/cluster/agent.h"
 

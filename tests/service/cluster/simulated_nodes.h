@@ -1,5 +1,6 @@
-// SimulatedNodes: the nodes of a cluster and the network to them, on a virtual clock. A node starts ranks, carries orders
-// out and answers; it can die, be cut off for a while, stop answering, or have a rank that dies: when, a seed says.
+// SimulatedNodes: the nodes of a cluster and the network to them, on a virtual clock. A node starts ranks, carries
+// orders out and answers; it can die, be cut off for a while, stop answering, or have a rank that dies: when, a seed
+// says.
 #pragma once
 
 #include <cstdint>

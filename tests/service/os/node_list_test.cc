@@ -1,4 +1,4 @@
-// Goal: a list of nodes is read as it is meant, and what is wrong with one is said by its place. Method: lists and files.
+// Goal: a list of nodes is read as it is meant, and a fault is said by its place. Method: lists and files.
 #include "service/os/node_list.h"
 
 #include <gmock/gmock.h>
