@@ -32,6 +32,12 @@ bool IsReadable(int fd) {
   return poll(&readable, 1, 0) > 0;
 }
 
+bool IsExported(const RankMessage& message) {
+  const auto is_exported = [](const pb::DeviceShard& shard) { return shard.exported(); };
+  return std::ranges::any_of(message.message.bind().shards(), is_exported) ||
+         std::ranges::any_of(message.message.fetch().shards(), is_exported);
+}
+
 int64_t CeilMs(base::Nanos time) { return std::chrono::ceil<milliseconds>(time).count(); }
 
 // Who died, or is gone, is the cause of whatever others say.
@@ -124,6 +130,11 @@ Status ClusterRanks::SendShards(int64_t node, const RankMessage& message) {
 Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit timeout, std::string_view what,
                           Waits waits) {
   HIR_CHECK(healthy_ && std::ssize(messages) == num_ranks_);
+  for (const auto& of_rank : messages) {
+    if (std::ranges::any_of(of_rank, IsExported))
+      return Unimplemented(
+          "memory of a device that a client exports goes to no node of a cluster: send it by the host");
+  }
   first_error_ = {};
   measured_.assign(static_cast<size_t>(num_ranks_), {});
   fetched_.clear();

@@ -72,8 +72,7 @@ Upload::Upload(TensorStore& store, std::string session, TensorSpec spec, const s
       host_(shards_->host()),
       addresses_(host_->Addresses()) {}
 
-Status Upload::Add(std::string_view chunk) {
-  const int64_t bytes = static_cast<int64_t>(chunk.size());
+Status Upload::Expect(int64_t bytes) {
   if (bytes > map_.sent_bytes() - received_bytes_) {
     return InvalidArgument(
         base::Cat("the upload is longer than the ", map_.sent_bytes(), " bytes of ", ToString(spec_)));
@@ -81,9 +80,12 @@ Status Upload::Add(std::string_view chunk) {
   HIR_TRY(shards_->charge.Grow(bytes * map_.copies()));
   store_.MakeRoom();
   if (store_.on_devices()) HIR_TRY(host_->staging.Grow(bytes * map_.copies()));
-  map_.Scatter(received_bytes_, std::as_bytes(std::span(chunk)), addresses_);
-  received_bytes_ += bytes;
   return {};
+}
+
+void Upload::Write(std::string_view part) {
+  map_.Scatter(received_bytes_, std::as_bytes(std::span(part)), addresses_);
+  received_bytes_ += static_cast<int64_t>(part.size());
 }
 
 Status Upload::Reserve() {

@@ -35,9 +35,11 @@ class Upload {
                                                const std::vector<bool>& sent_once);
 
   int64_t total_bytes() const { return map_.sent_bytes(); }
-  // Takes the next bytes; they are charged first.
+  // Charges the next bytes, before they are written.
   // Errors: kInvalidArgument for more than was declared; kResourceExhausted.
-  Status Add(std::string_view chunk);
+  Status Expect(int64_t bytes);
+  // Takes some of those that were charged.
+  void Write(std::string_view part);
 
   // Charges all of it: somebody else writes the bytes, to where Parts says, before End.
   // Errors: kFailedPrecondition: they are repeated, or there are none; kResourceExhausted.

@@ -46,7 +46,6 @@ pb::Joined Describe(const EngineOptions& here) {
     said.set_model(device.model);
     *said.mutable_target() = device.target;
     said.set_memory_bytes(device.memory_bytes);
-    said.set_uuid(device.uuid);
   }
   for (std::string& feature : CpuFeatures()) joined.add_cpu_features(std::move(feature));
   joined.set_incarnation(RandomId());
@@ -115,7 +114,8 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
                                    .model = device.model(),
                                    .memory_bytes = device.memory_bytes(),
                                    .target = device.target(),
-                                   .uuid = device.uuid()});
+                                   .node = options_.nodes[i].ToString(),
+                                   .is_here = static_cast<int64_t>(i) == options_.node});
     }
     machine.device_memory_bytes += joined[i].memory_bytes();
     spdlog::info("{} has {} devices of {}", name(), joined[i].devices_size(), joined[i].kind());

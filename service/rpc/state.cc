@@ -116,9 +116,11 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     device.set_num_threads(options.threads_per_rank);
     const size_t index = static_cast<size_t>(rank);
     device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
-    const ProcessUsage usage = device.pid() == 0 ? ProcessUsage() : UsageOf(static_cast<pid_t>(device.pid()));
+    device.set_node(options.devices.used[index].node);
+    if (device.pid() == 0 || !options.devices.used[index].is_here) continue;
+    const ProcessUsage usage = UsageOf(static_cast<pid_t>(device.pid()));
     // As the system says, not as was asked for: what forbids it costs a rank its place, and nothing else.
-    if (!options.cores.empty() && device.pid() != 0) {
+    if (!options.cores.empty()) {
       if (const Result<Cores> cores = CoresOfThread(static_cast<pid_t>(device.pid())); cores.ok())
         device.mutable_cores()->Add(cores->begin(), cores->end());
     }

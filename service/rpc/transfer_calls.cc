@@ -118,18 +118,17 @@ std::optional<Status> UploadCall::TakeChunk() {
   google::protobuf::io::CodedInputStream in(&reader);
   const std::optional<int64_t> bytes = ChunkAhead(in, static_cast<int64_t>(bytes_.Length()));
   if (!bytes) return std::nullopt;
-  if (Status admitted = AdmitChunk(*bytes); !admitted.ok()) return admitted;
+  if (Status expected = ExpectChunk(*bytes); !expected.ok()) return expected;
   const void* part = nullptr;
   int size = 0;
   while (in.GetDirectBufferPointer(&part, &size)) {
-    Status added = upload_->Add({static_cast<const char*>(part), static_cast<size_t>(size)});
-    if (!added.ok()) return added;
+    upload_->Write({static_cast<const char*>(part), static_cast<size_t>(size)});
     in.Skip(size);
   }
   return Status();
 }
 
-Status UploadCall::AdmitChunk(int64_t bytes) {
+Status UploadCall::ExpectChunk(int64_t bytes) {
   const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
   if (upload_ == nullptr) return InvalidArgument("a chunk before the header of an upload");
   if (bytes > bytes_max) {
@@ -138,7 +137,7 @@ Status UploadCall::AdmitChunk(int64_t bytes) {
   }
   record_.bytes_in += bytes;
   context_.engine.metrics().uploaded_bytes.Add(bytes);
-  return {};
+  return upload_->Expect(bytes);
 }
 
 Result<bool> UploadCall::TakeOne(const pb::UploadRequest& request) {
@@ -147,8 +146,8 @@ Result<bool> UploadCall::TakeOne(const pb::UploadRequest& request) {
       if (upload_ != nullptr) return InvalidArgument("a second header in an upload");
       return Begin(request.header());
     case pb::UploadRequest::kChunk:  // With fields that nobody knows beside it.
-      HIR_TRY(AdmitChunk(static_cast<int64_t>(request.chunk().size())));
-      HIR_TRY(upload_->Add(request.chunk()));
+      HIR_TRY(ExpectChunk(static_cast<int64_t>(request.chunk().size())));
+      upload_->Write(request.chunk());
       return true;
     case pb::UploadRequest::PART_NOT_SET: break;
   }

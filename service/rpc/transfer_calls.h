@@ -39,7 +39,7 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   Result<bool> TakeOne(const ::hostir::v1::UploadRequest& request);
   // A request that is one chunk, as nearly all are, without a copy of its bytes. Nothing: it is another one.
   std::optional<Status> TakeChunk();
-  Status AdmitChunk(int64_t bytes);
+  Status ExpectChunk(int64_t bytes);
   // True: the header has begun an upload; false: that is over already, and answered.
   Result<bool> Begin(const ::hostir::v1::UploadHeader& header);
   Status Answer(const Upload::Stored& stored);

@@ -32,6 +32,8 @@ struct LocalDevice {
   ::hostir::v1::Target target = {};
   Status failure = {};    // Of a device that cannot be used.
   std::string uuid = {};  // Of a GPU, 16 bytes.
+  std::string node = {};  // The address of the node that has it; empty: this one is alone.
+  bool is_here = true;    // On this node.
 };
 
 struct Devices {

@@ -141,6 +141,17 @@ def test_shardings_go_there_and_back(cluster: Cluster) -> None:
                 np.testing.assert_array_equal(got, values)
 
 
+def test_status_says_which_node_has_what(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        devices = client.status()["devices"]
+    assert [device["node"] for device in devices] == [cluster.addresses[0]] * 2 + [cluster.addresses[1]] * 2
+    assert all(device["pid"] for device in devices)
+    assert [device["resident_bytes"] > 0 for device in devices] == [True, True, False, False]  # Those of its machine.
+    command = [str(BUILD / "hostir"), "status", "--address", f"unix:{cluster.folder}/client0"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert shown.count(cluster.addresses[1]) == 2, shown
+
+
 def test_clients_share_what_nodes_keep(cluster: Cluster) -> None:
     """A name outlives its session; freed tensors leave nothing on any node."""
     mesh = DeviceMesh([0, 1, 2, 3])

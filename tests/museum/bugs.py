@@ -1,4 +1,4 @@
-"""Bugs of the sequencer, each as the text that puts it back, and what a test then must not let pass."""
+"""Bugs of the sequencer and of clusters, each as the text that puts it back, and what a test then must not let pass."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 SEQUENCER = "service/engine/sequencer.cc"
 QUEUE = "service/engine/fair_queue.h"
+CLUSTER = "service/cluster/cluster_ranks.cc"
+AGENT = "service/cluster/agent.cc"
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ BUGS = [
     Bug(
         "shards_of_the_dead",
         "Ranks that have just started are taken to have mapped what those before had.",
-        "  sent_.clear();\n  bound_.clear();\n  const Status lost",
-        "  sent_.clear();\n  const Status lost",
+        "    break;\n  }\n  bound_.clear();\n",
+        "    break;\n  }\n",
     ),
     Bug(
         "programs_of_the_dead",
@@ -146,5 +148,45 @@ BUGS = [
         "Turn turn = {{principal->first, session->first}, std::move(session->second.back().item)};\n"
         "    session->second.pop_back();",
         QUEUE,
+    ),
+    Bug(
+        "an_answer_of_before",
+        "A node's answer to an order of ranks that are over is taken for its word that the next ones have started.",
+        "  ++seq_;  // An answer to what came before is none to the start.\n",
+        "",
+        file=CLUSTER,
+        test="cluster_ranks_test",
+    ),
+    Bug(
+        "who_died_kept_it",
+        "A node that has started anew is taken to have kept what it had.",
+        "if (std::exchange(node.incarnation, incarnation) != incarnation) node.keeps = false;",
+        "node.incarnation = incarnation;",
+        file=CLUSTER,
+        test="cluster_ranks_test",
+    ),
+    Bug(
+        "a_start_after_its_end",
+        "A node starts ranks of a generation that the head has ended before the start had its turn.",
+        "if (stopping_ || start.generation() <= ended_) return;",
+        "if (stopping_) return;",
+        file=AGENT,
+        test="agent_test",
+    ),
+    Bug(
+        "an_earlier_head",
+        "A node obeys a head whose term is over.",
+        "if (join.term() < term_) {",
+        "if (join.term() < 0) {",
+        file=AGENT,
+        test="agent_test",
+    ),
+    Bug(
+        "a_replaced_head",
+        "What a head says that was replaced is heard.",
+        "  const std::scoped_lock lock(mutex_);\n  if (number != number_) return;\n  if (message.has_provide()",
+        "  const std::scoped_lock lock(mutex_);\n  if (message.has_provide()",
+        file=AGENT,
+        test="agent_test",
     ),
 ]

@@ -46,7 +46,7 @@ def build(bug: Bug, folder: Path) -> Path:
     copy.write_text(text.replace(bug.right, bug.wrong))
     test = f"tests/service/engine/{bug.test}.cc"
     objects = []
-    for source in [SEQUENCER] if bug.file == SEQUENCER else [SEQUENCER, test]:
+    for source in [bug.file] if bug.file.endswith(".cc") else [SEQUENCER, test]:
         objects.append(folder / f"{Path(source).stem}.o")
         command = compile_command(source, objects[-1], folder)
         if source == bug.file:

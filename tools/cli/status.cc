@@ -86,6 +86,9 @@ std::string Amounts(const pb::StatusReply& now, const pb::StatusReply* before, d
 std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, double seconds) {
   std::vector<std::vector<std::string>> rows = {{"rank", "device", "model", "memory", "threads", "cores", "pid",
                                                  "resident", before == nullptr ? "cpu s" : "cpu %"}};
+  const bool several =
+      std::ranges::any_of(now.devices(), [](const pb::Device& device) { return !device.node().empty(); });
+  if (several) rows[0].insert(rows[0].begin() + 1, "node");
   for (int i = 0; i < now.devices_size(); ++i) {
     const pb::Device& device = now.devices(i);
     const bool same = before != nullptr && i < before->devices_size() && before->devices(i).pid() == device.pid();
@@ -96,10 +99,13 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
          device.memory_bytes() == 0 ? "shared" : Bytes(device.memory_bytes()), Cat(device.num_threads()),
          device.cores().empty() ? "any"
                                 : service::CoresText(service::Cores(device.cores().begin(), device.cores().end())),
-         device.pid() == 0 ? "-" : Cat(device.pid()), Bytes(device.resident_bytes()),
-         before == nullptr ? Fixed(cpu_s, 1)
-         : same            ? Fixed(100 * cpu_s / seconds, 0)
-                           : "-"});
+         device.pid() == 0 ? "-" : Cat(device.pid()),
+         device.resident_bytes() == 0 ? "-" : Bytes(device.resident_bytes()),
+         device.resident_bytes() == 0 ? "-"
+         : before == nullptr          ? Fixed(cpu_s, 1)
+         : same                       ? Fixed(100 * cpu_s / seconds, 0)
+                                      : "-"});
+    if (several) rows.back().insert(rows.back().begin() + 1, device.node());
   }
   std::string out = Table(rows);
   for (const pb::Device& device : now.failed_devices())

@@ -252,24 +252,29 @@ TEST_F(AgentTest, WhatHasNoRoomIsSaid) {
   EXPECT_FALSE(answer.ended());
 }
 
-// The end of a start that has not had its turn yet.
+// All three come before the second has its turn.
 TEST_F(AgentTest, AStartThatWasEndedStartsNothing) {
   Heard heard;
-  const int64_t head = *Join(heard, 1);
-  for (int64_t generation = 1; generation < 20; ++generation) {
-    Start(head, generation);
+  int64_t head = 0;
+  const auto say = [&, tell = heard.Say()](const pb::FromNode& message) {
+    tell(message);
+    if (message.started().generation() != 1) return;
+    Start(head, 2);
     pb::ToNode end;
-    end.mutable_end()->set_generation(generation);
+    end.mutable_end()->set_generation(2);
     agent_->Take(head, end);
-  }
-  Start(head, 20);
-  pb::RanksStarted started;
-  while (started.generation() != 20) started = heard.Next(pb::FromNode::kStarted).started();
+    Start(head, 3);
+  };
+  pb::Join join;
+  join.set_term(1);
+  join.set_version("1");
+  head = *agent_->Join(join, say);
+  Start(head, 1);
+  EXPECT_EQ(heard.Next(pb::FromNode::kStarted).started().generation(), 1);
+  const pb::RanksStarted started = heard.Next(pb::FromNode::kStarted).started();
+  EXPECT_EQ(started.generation(), 3);
   EXPECT_EQ(started.error().code(), 0) << started.error().message();
-  pb::ToNode message;
-  Order(message, 20, 1)->add_parts()->mutable_message()->mutable_release()->add_shards(1);
-  agent_->Take(head, message);
-  EXPECT_FALSE(heard.Next(pb::FromNode::kAnswer).answer().ended());
+  for (const pb::ToWorker& message : ranks_.heard()) EXPECT_NE(message.generation(), 2);
 }
 
 TEST_F(AgentTest, OrdersThatMakeNoSenseAreAnswered) {

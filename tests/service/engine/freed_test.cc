@@ -56,7 +56,8 @@ class Freed : public testing::TestWithParam<bool> {
     TensorSpec spec = {.shape = {4}, .stored_once = {false}};
     spec.sharding = *mesh::FromDimensionForm({{2}, {0, 1}, {0}}, 1);
     auto upload = engine.BeginUpload(session, spec, {false}, "", -1);
-    HIR_CHECK(upload.ok() && (*upload)->Add(std::string(16, '\0')).ok());
+    HIR_CHECK(upload.ok() && (*upload)->Expect(16).ok());
+    (*upload)->Write(std::string(16, '\0'));
     return (*upload)->End()->handle;
   }
   // What is left of the tensors' bytes when these are freed.
