@@ -14,7 +14,7 @@ inline constexpr size_t kNodesMax = 1024;
 
 // "tcp:10.0.0.1:7001,tcp:10.0.0.2:7001", node 0 first, or the path of a file with one address a line, and comments
 // behind "#".
-// Errors: kInvalidArgument: an address, by its place; one that is twice there; more than kNodesMax; kNotFound: the file.
+// Errors: kInvalidArgument: an address, by its place; one that is there twice; too many of them; kNotFound: the file.
 Result<std::vector<Address>> ParseNodes(std::string_view text);
 
 }  // namespace hir::service

@@ -187,6 +187,7 @@ TEST_F(AgentTest, AHeadThatWasReplacedIsNotHeard) {
   Start(after, 1);
   EXPECT_EQ(second.Next(pb::FromNode::kStarted).started().error().code(), 0);
   EXPECT_EQ(first.size(), said);
+  EXPECT_EQ(second.size(), 2U);  // That it has joined and started: no answer to the other's orders.
   for (const pb::ToWorker& message : ranks_.heard()) EXPECT_FALSE(message.has_execute());
 }
 
