@@ -130,6 +130,20 @@ def test_random_programs(cluster: Cluster, one: hostir.Client, tmp_path: Path, m
         compare(client.address, one, random_programs(tmp_path / "made", FIRST, COUNT, *mesh), tmp_path)
 
 
+@pytest.mark.parametrize("mesh", [(6,), (2, 3)])
+def test_three_nodes(tmp_path: Path, mesh: tuple[int, ...]) -> None:
+    """Of which each has a row of two devices, or a part of two rows."""
+    folder = tmp_path / "nodes"
+    folder.mkdir()
+    made = Cluster(private_daemon.find_daemon(), folder, nodes=3)
+    try:
+        with made.client() as client, hostir.connect(devices="cpu:6", timeout=60) as one:
+            compare(client.address, one, random_programs(tmp_path / "made", FIRST, 6, *mesh), tmp_path)
+    finally:
+        codes = made.stop()
+    assert codes == [0, 0, 0]
+
+
 def test_shardings_go_there_and_back(cluster: Cluster) -> None:
     random = np.random.default_rng(1)
     mesh = DeviceMesh([[0, 1], [2, 3]])
