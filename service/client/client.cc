@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "csrc/base/text.h"
 #include "hostir/v1/service.grpc.pb.h"
 #include "service/os/address.h"
+#include "service/tls/credentials.h"
 #include "service/tls/handshake.h"
 
 namespace hir::service {
@@ -29,17 +28,6 @@ constexpr std::chrono::seconds kStatusTimeout = std::chrono::seconds(10);
 Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return {};
   return {static_cast<Code>(status.error_code()), status.error_message()};
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsFiles& tls) {
-  if (!tls.all()) return grpc::InsecureChannelCredentials();
-  return grpc::SslCredentials({ReadFile(tls.ca), ReadFile(tls.key), ReadFile(tls.cert)});
 }
 
 // Whether a client may use `address` with `tls`.
@@ -62,7 +50,8 @@ class GrpcClient final : public Client {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);
-    channel_ = grpc::CreateCustomChannel(address.is_unix ? address_ : address.target, CredentialsOf(tls), arguments);
+    channel_ =
+        grpc::CreateCustomChannel(address.is_unix ? address_ : address.target, ChannelCredentialsOf(tls), arguments);
   }
   ~GrpcClient() override {
     if (events_ == nullptr) return;

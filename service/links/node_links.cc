@@ -8,10 +8,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <fstream>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -19,6 +17,7 @@
 #include "csrc/base/text.h"
 #include "hostir/v1/node.grpc.pb.h"
 #include "service/os/wakeup.h"
+#include "service/tls/credentials.h"
 
 namespace hir::service {
 namespace {
@@ -36,12 +35,6 @@ constexpr milliseconds kLookAtEnd{50};
 constexpr size_t kQueuedBytesMax = size_t{16} << 20;
 constexpr base::Nanos kSayWaitingEvery = std::chrono::seconds(5);
 
-std::string ReadFile(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 std::shared_ptr<grpc::Channel> ChannelTo(const Address& address, const TlsFiles& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -54,9 +47,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const Address& address, const TlsFiles&
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  const auto credentials = tls.all() && !address.is_unix
-                               ? grpc::SslCredentials({ReadFile(tls.ca), ReadFile(tls.key), ReadFile(tls.cert)})
-                               : grpc::InsecureChannelCredentials();
+  const auto credentials = ChannelCredentialsOf(address.is_unix ? TlsFiles() : tls);
   return grpc::CreateCustomChannel(address.is_unix ? address.ToString() : address.target, credentials, arguments);
 }
 

@@ -1,8 +1,6 @@
 #include "service/links/node_server.h"
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_credentials_options.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -13,6 +11,7 @@
 #include "csrc/base/text.h"
 #include "hostir/v1/node.grpc.pb.h"
 #include "service/convert/status.h"
+#include "service/tls/credentials.h"
 
 namespace hir::service {
 namespace {
@@ -98,18 +97,6 @@ class NodeService final : public pb::Node::Service {
   grpc::ServerContext* context_ = nullptr;  // Guarded by mutex_.
 };
 
-std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const TlsFiles& files) {
-  if (!files.all()) return grpc::InsecureServerCredentials();
-  constexpr unsigned kLookAtFilesEverySeconds = 5;
-  grpc::experimental::TlsServerCredentialsOptions options(
-      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(files.key, files.cert, files.ca,
-                                                                           kLookAtFilesEverySeconds));
-  options.watch_root_certs();
-  options.watch_identity_key_cert_pairs();
-  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  return grpc::experimental::TlsServerCredentials(options);
-}
-
 class GrpcNodeServer final : public NodeServer {
  public:
   GrpcNodeServer(const std::string& cluster, bool has_tls, Agent& agent) : service_(cluster, has_tls, agent) {}
@@ -121,7 +108,7 @@ class GrpcNodeServer final : public NodeServer {
     grpc::ServerBuilder builder;
     int port = 0;
     const std::string target = address.is_unix ? address.ToString() : address.target;
-    builder.AddListeningPort(target, CredentialsOf(address.is_unix ? TlsFiles() : tls), &port);
+    builder.AddListeningPort(target, ServerCredentialsOf(address.is_unix ? TlsFiles() : tls), &port);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(-1);
     builder.SetMaxSendMessageSize(-1);

@@ -6,8 +6,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server_posix.h>
 #include <spdlog/spdlog.h>
 
@@ -22,6 +20,7 @@
 #include "service/rpc/listener.h"
 #include "service/rpc/principal.h"
 #include "service/rpc/runtime_service.h"
+#include "service/tls/credentials.h"
 
 namespace hir::service {
 namespace {
@@ -37,7 +36,6 @@ constexpr int kHeaderBytesMax = 8192;
 constexpr int kCallsOfAConnectionMax = 1024;
 // From a connection's beginning to the settings of its HTTP/2, where TLS comes first.
 constexpr int kHandshakeTimeoutMs = 5000;
-constexpr unsigned kLookAtFilesEverySeconds = 5;
 constexpr milliseconds kShutdownGrace = milliseconds(500);
 
 // gRPC's own goes to stderr, and waits for who reads that.
@@ -50,18 +48,6 @@ void LogFromGrpc(gpr_log_func_args* said) {
 void LogFromProtobuf(google::protobuf::LogLevel level, const char*, int, const std::string& said) {
   if (level == google::protobuf::LOGLEVEL_FATAL) return spdlog::critical("protobuf error={}", base::Quoted(said));
   spdlog::debug("protobuf error={}", base::Quoted(said));
-}
-
-// TLS 1.2 or later, with a certificate on both sides. Files that are replaced are read again; one that is wrong leaves
-// those before in force.
-std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const TlsFiles& files) {
-  grpc::experimental::TlsServerCredentialsOptions options(
-      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(files.key, files.cert, files.ca,
-                                                                           kLookAtFilesEverySeconds));
-  options.watch_root_certs();
-  options.watch_identity_key_cert_pairs();
-  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  return grpc::experimental::TlsServerCredentials(options);
 }
 
 class GrpcServer final : public Server {
@@ -98,7 +84,7 @@ class GrpcServer final : public Server {
     if (has_tls) {
       builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
       using FromFd = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-      acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromFd::FROM_FD, CredentialsOf(tls));
+      acceptor_ = builder.experimental().AddExternalConnectionAcceptor(FromFd::FROM_FD, ServerCredentialsOf(tls));
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Unavailable("gRPC does not start");
