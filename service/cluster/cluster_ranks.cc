@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ranges>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -36,6 +36,43 @@ bool IsExported(const RankMessage& message) {
   const auto is_exported = [](const pb::DeviceShard& shard) { return shard.exported(); };
   return std::ranges::any_of(message.message.bind().shards(), is_exported) ||
          std::ranges::any_of(message.message.fetch().shards(), is_exported);
+}
+
+// A message to ranks of one node, by their numbers there.
+struct Said {
+  RankMessage message;
+  std::vector<int64_t> ranks;
+};
+
+// The messages of each rank, in its order. One that is next on several ranks is there once: plans are large, and the
+// same for all. Those of one rank's own shards go first, so that what is behind them is next on all.
+std::vector<Said> OnceEach(std::span<std::vector<RankMessage>> of_ranks) {
+  std::vector<size_t> next(of_ranks.size(), 0);
+  const auto pick = [&]() -> std::optional<size_t> {
+    std::optional<size_t> any;
+    for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      if (next[rank] == of_ranks[rank].size()) continue;
+      const pb::ToWorker& message = of_ranks[rank][next[rank]].message;
+      if (message.has_bind() || message.has_fetch()) return rank;
+      if (!any) any = rank;
+    }
+    return any;
+  };
+  std::vector<Said> all;
+  while (const std::optional<size_t> first = pick()) {
+    Said& said = all.emplace_back();
+    said.message = std::move(of_ranks[*first][next[*first]++]);
+    said.ranks = {static_cast<int64_t>(*first)};
+    if (said.message.message.has_bind() || said.message.message.has_fetch()) continue;
+    const std::string text = said.message.message.SerializeAsString();
+    for (size_t rank = *first + 1; rank < of_ranks.size(); ++rank) {
+      if (next[rank] == of_ranks[rank].size()) continue;
+      if (of_ranks[rank][next[rank]].message.SerializeAsString() != text) continue;
+      said.ranks.push_back(static_cast<int64_t>(rank));
+      ++next[rank];
+    }
+  }
+  return all;
 }
 
 int64_t CeilMs(base::Nanos time) { return std::chrono::ceil<milliseconds>(time).count(); }
@@ -150,34 +187,16 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
     order.set_timeout_us(std::chrono::ceil<std::chrono::microseconds>(timeout.time).count());
     order.set_limit(std::string(timeout.limit));
     order.set_waits_for_each_other(waits == Waits::kEachOther);
-    // A message that is next on all its ranks is said once: plans are large, and the same for all.
     const std::span<std::vector<RankMessage>> its(&messages[static_cast<size_t>(node.first_rank)],
                                                   static_cast<size_t>(node.num_ranks));
-    std::vector<size_t> at(its.size(), 0);
-    for (;;) {
-      const auto first = std::ranges::find_if(std::views::iota(size_t{0}, its.size()),
-                                              [&](size_t rank) { return at[rank] < its[rank].size(); });
-      if (*first == its.size()) break;
-      RankMessage& said = its[*first][at[*first]];
-      const std::string text = said.message.SerializeAsString();
+    for (Said& said : OnceEach(its)) {
       pb::Order::Part& part = *order.add_parts();
-      const auto has_next = [&](size_t rank) {
-        return at[rank] < its[rank].size() && its[rank][at[rank]].fds.empty() && said.fds.empty() &&
-               its[rank][at[rank]].message.SerializeAsString() == text;
-      };
-      std::vector<size_t> alike = {*first};
-      for (size_t rank = *first + 1; rank < its.size(); ++rank) {
-        if (has_next(rank)) alike.push_back(rank);
-      }
-      if (alike.size() < its.size()) {
-        for (const size_t rank : alike) part.add_ranks(static_cast<int64_t>(rank));
-      }
-      if (Status sent = SendShards(static_cast<int64_t>(i), said); !sent.ok()) return Break(std::move(sent));
+      if (std::ssize(said.ranks) < node.num_ranks) part.mutable_ranks()->Add(said.ranks.begin(), said.ranks.end());
+      if (Status sent = SendShards(static_cast<int64_t>(i), said.message); !sent.ok()) return Break(std::move(sent));
       size_t next_fd = 0;
-      for (const pb::DeviceShard& shard : said.message.fetch().shards())
-        fetched_[shard.id()] = base::Fd(dup(said.fds[next_fd++]));
-      *part.mutable_message() = std::move(said.message);
-      for (const size_t rank : alike) ++at[rank];
+      for (const pb::DeviceShard& shard : said.message.message.fetch().shards())
+        fetched_[shard.id()] = base::Fd(dup(said.message.fds[next_fd++]));
+      *part.mutable_message() = std::move(said.message.message);
     }
     if (order.parts().empty()) continue;  // Nothing for it to do.
     node.owes = true;

@@ -64,6 +64,21 @@ TEST(ClusterRanks, WhoHasNothingToDoIsNotAsked) {
   EXPECT_EQ(mesh.network->num_orders(), 1);
 }
 
+// Plans are large: one that all ranks of a node are sent, with shards of their own before and a run behind, goes there
+// once.
+TEST(ClusterRanks, WhatIsTheSameForAllIsSaidOnce) {
+  Mesh mesh(2, 4, {}, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  std::vector<std::vector<RankMessage>> messages(8);
+  for (size_t rank = 0; rank < 8; ++rank) {
+    messages[rank].emplace_back().message.mutable_load()->set_program(1);
+    messages[rank].emplace_back().message.mutable_bind()->add_shards()->set_id(static_cast<int64_t>(rank) + 1);
+    messages[rank].emplace_back().message.mutable_execute()->set_run(1);
+  }
+  ASSERT_TRUE(mesh.ranks->Call(std::move(messages), {seconds(1), ""}, "a run", Ranks::Waits::kEachOther).ok());
+  EXPECT_EQ(mesh.network->num_parts(), 2 * (1 + 4 + 1));
+}
+
 // HOSTIR_SEEDS meshes, from HOSTIR_SEED on.
 TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
   const char* const seeds = std::getenv("HOSTIR_SEEDS");

@@ -132,6 +132,7 @@ void SimulatedNodes::ArriveOrder(int64_t node, const pb::Order& order) {
   if (order.seq() <= its.seq) Wrong(base::Cat("order ", order.seq(), " after ", its.seq));
   its.seq = order.seq();
   ++num_orders_;
+  num_parts_ += order.parts_size();
   if (its.is_deaf) return;
   At(now_ + model_.run, node, [this, node, seq = order.seq(), generation = order.generation()] {
     if (nodes_[static_cast<size_t>(node)].generation != generation) return;

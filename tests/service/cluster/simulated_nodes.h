@@ -45,6 +45,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   std::string wrong() const { return wrong_; }
   base::Nanos last_arrival() const { return last_arrival_; }  // Of an order, at its node.
   int64_t num_orders() const { return num_orders_; }
+  int64_t num_parts() const { return num_parts_; }  // Of all orders.
   int64_t num_faults() const { return num_faults_; }
 
  private:
@@ -86,6 +87,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   std::string wrong_;
   base::Nanos last_arrival_ = {};
   int64_t num_orders_ = 0;
+  int64_t num_parts_ = 0;
   int64_t num_faults_ = 0;
 };
 
