@@ -82,7 +82,10 @@ void Agent::Take(int64_t number, pb::ToNode message) {
     }
     const pb::ShardBytes& bytes = message.bytes();
     // One that does not fit is missed by the order that binds it.
-    (void)kept->Write(bytes.shard(), bytes.total(), bytes.offset(), bytes.data());
+    if (!kept->Write(bytes.shard(), bytes.total(), bytes.offset(), bytes.data()).ok()) {
+      const int64_t shard = bytes.shard();
+      kept->Drop({&shard, 1});
+    }
     return;
   }
   const std::scoped_lock lock(mutex_);
@@ -229,6 +232,10 @@ void Agent::StartRanks(const pb::StartRanks& start) {
 
 void Agent::CarryOrder(const pb::Order& order) {
   const bool is_there = fleet_ != nullptr && fleet_->healthy() && fleet_->generation() == order.generation();
+  for (const pb::Order::Part& part : order.parts()) {  // Whatever becomes of the order.
+    const auto& released = part.message().release().shards();
+    released_.insert(released_.end(), released.begin(), released.end());
+  }
   Status status = is_there ? Prepare(order) : Unavailable("its ranks are over");
   if (is_there && status.ok()) status = Run(order);
   if (status.ok()) SayFetched();
@@ -268,8 +275,6 @@ Status Agent::Prepare(const pb::Order& order) {
       if (part.message().has_fetch() && message.message.fetch().shards().empty()) continue;  // All of it is here.
       messages_[static_cast<size_t>(rank)].push_back(std::move(message));
     }
-    const auto& released = part.message().release().shards();
-    released_.insert(released_.end(), released.begin(), released.end());
   }
   return {};
 }

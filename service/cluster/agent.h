@@ -40,7 +40,7 @@ class Agent {
   // A head that joins is told by `say` from now on; the one before no longer. The number that Take and Leave want.
   // Errors: kFailedPrecondition: another version, or the term of one that has joined is later.
   Result<int64_t> Join(const ::hostir::v1::Join& join, Say say);
-  // What head `number` says. One that is not the latest is not heard.
+  // Hears head `number`, unless a later one has joined.
   void Take(int64_t number, ::hostir::v1::ToNode message);
   // It has gone: its ranks end, and what the node keeps stays for it, or the next head of the same name.
   void Leave(int64_t number);
@@ -49,7 +49,7 @@ class Agent {
 
  private:
   void Loop();
-  // What waits for nobody. Errors: why the ranks are to end.
+  // Does what cannot wait for an order's end. Errors: why the ranks are to end.
   Status CarryUrgent();
   void Carry(::hostir::v1::ToNode& message);
   void StartRanks(const ::hostir::v1::StartRanks& start);
@@ -68,7 +68,7 @@ class Agent {
   const AgentOptions options_;
   std::unique_ptr<Fleet> fleet_;  // The thread's own; written under mutex_.
 
-  // Of the order under way; the thread's.
+  // The order under way has these; they are the thread's own.
   std::shared_ptr<KeptShards> shards_;
   std::vector<std::vector<RankMessage>> messages_;
   const ::hostir::v1::Execute* posted_ = nullptr;  // All that there is, for all ranks.

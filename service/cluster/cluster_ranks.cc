@@ -77,7 +77,7 @@ std::vector<Said> OnceEach(std::span<std::vector<RankMessage>> of_ranks) {
 
 int64_t CeilMs(base::Nanos time) { return std::chrono::ceil<milliseconds>(time).count(); }
 
-// Who died, or is gone, is the cause of whatever others say.
+// A death, or a lost node, is the cause of whatever others say.
 int RankOfCause(const Status& status) { return status.code() == Code::kUnavailable ? 0 : 1; }
 
 }  // namespace
@@ -195,7 +195,7 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
       if (Status sent = SendShards(static_cast<int64_t>(i), said.message); !sent.ok()) return Break(std::move(sent));
       size_t next_fd = 0;
       for (const pb::DeviceShard& shard : said.message.message.fetch().shards())
-        fetched_[shard.id()] = base::Fd(dup(said.message.fds[next_fd++]));
+        fetched_[shard.id()] = {base::Fd(dup(said.message.fds[next_fd++])), shard.bytes()};
       *part.mutable_message() = std::move(said.message.message);
     }
     if (order.parts().empty()) continue;  // Nothing for it to do.
@@ -218,7 +218,6 @@ bool ClusterRanks::Post(const pb::Execute& execute) {
     order.set_seq(seq_);
     order.set_what(base::Cat("run ", execute.run()));
     order.set_timeout_us(execute.timeout_ms() * 1000);
-    order.set_limit("run_timeout_ms");
     order.set_waits_for_each_other(true);
     *order.add_parts()->mutable_message()->mutable_execute() = execute;
     of_node_[i].owes = true;
@@ -232,9 +231,9 @@ Status ClusterRanks::Await(TimeLimit timeout, std::string_view what, Waits waits
   phase_ = Phase::kCalling;
   const Status failure = AwaitAll(began_ + timeout.time, timeout, what, waits);
   phase_ = Phase::kResting;
+  if (failure.ok() && first_error_.ok()) first_error_ = CheckFetched();
   fetched_.clear();
-  if (!failure.ok()) return failure;
-  return first_error_;
+  return failure.ok() ? first_error_ : failure;
 }
 
 Status ClusterRanks::AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits) {
@@ -362,7 +361,18 @@ void ClusterRanks::Provide(int64_t node, const std::string& key, const std::stri
 void ClusterRanks::WriteFetched(const pb::ShardBytes& bytes) {
   const auto into = fetched_.find(bytes.shard());
   if (into == fetched_.end()) return;
-  (void)!pwrite(into->second.get(), bytes.data().data(), bytes.data().size(), static_cast<off_t>(bytes.offset()));
+  const int64_t written =
+      pwrite(into->second.into.get(), bytes.data().data(), bytes.data().size(), static_cast<off_t>(bytes.offset()));
+  into->second.missing -= std::max<int64_t>(written, 0);
+}
+
+Status ClusterRanks::CheckFetched() const {
+  for (const auto& [shard, fetched] : fetched_) {
+    if (fetched.missing != 0)
+      return Status(Code::kDataLoss,
+                    base::Cat(fetched.missing, " bytes of shard ", shard, " did not come from its node"));
+  }
+  return {};
 }
 
 std::string ClusterRanks::Where() const {

@@ -86,9 +86,11 @@ class ClusterRanks final : public Ranks {
   Status Published(const std::string& key, const std::string& value);
   void Provide(int64_t node, const std::string& key, const std::string& value);
   void WriteFetched(const ::hostir::v1::ShardBytes& bytes);
-  // What is bound with memory goes first.
+  // Errors: kDataLoss: bytes that were wanted did not come, though every node said that all went well.
+  Status CheckFetched() const;
+  // Sends the bytes of the shards that `message` binds with memory.
   Status SendShards(int64_t node, const RankMessage& message);
-  // What a death looks like first may be a consequence: the best reason of all that come within a moment.
+  // The best reason of all that come within a moment: the first that is heard may be a consequence.
   Status Cause(Status first, std::string_view what);
   Status Break(Status cause);
   Status interrupt() const;
@@ -111,7 +113,11 @@ class ClusterRanks final : public Ranks {
   base::Nanos failed_at_ = {};
   RendezvousTable keys_;
   std::vector<::hostir::v1::Measured> measured_;
-  std::map<int64_t, base::Fd> fetched_;  // Where the bytes of shards go, in the call.
+  struct Fetched {
+    base::Fd into;
+    int64_t missing = 0;
+  };
+  std::map<int64_t, Fetched> fetched_;  // By shard, in the call.
   Late late_;
   Waiting look_;
 

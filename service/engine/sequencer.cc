@@ -474,6 +474,8 @@ std::optional<RankMessage> Sequencer::TakeReleased() {
   if (!FindReleased()) return std::nullopt;
   RankMessage message;
   message.message.mutable_release()->Swap(&release_);
+  const auto& shards = message.message.release().shards();
+  releasing_.assign(shards.begin(), shards.end());
   return message;
 }
 
@@ -494,6 +496,7 @@ Status Sequencer::Call(std::vector<std::vector<RankMessage>> messages, TimeLimit
                        Ranks::Waits waits) {
   Status status = ranks_->Call(std::move(messages), timeout, what, waits);
   NotLate();
+  if (ranks_->healthy()) releasing_.clear();
   if (!ranks_->healthy()) Forget();  // Before anybody hears of it.
   return status;
 }
@@ -506,15 +509,19 @@ Status Sequencer::Await(TimeLimit timeout, std::string_view what) {
 }
 
 void Sequencer::Forget() {
+  const std::vector<int64_t> to_release(release_.shards().begin(), release_.shards().end());
   release_.Clear();
   loaded_.clear();
   sent_.clear();
   for (int64_t rank = 0; rank < ranks_->size(); ++rank) {
     if (!ranks_->Keeps(rank)) continue;
     kept_.merge(bound_);
+    release_.mutable_shards()->Add(to_release.begin(), to_release.end());
+    release_.mutable_shards()->Add(releasing_.begin(), releasing_.end());
     break;
   }
   bound_.clear();
+  releasing_.clear();
   LoseWhatIsGone();
 }
 

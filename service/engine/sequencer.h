@@ -239,6 +239,7 @@ class Sequencer {
   std::set<int64_t> loaded_;
   std::set<int64_t> sent_;  // Programs they were told to load, whatever became of the run.
   std::set<int64_t> bound_;
+  std::vector<int64_t> releasing_;       // Sent; the ranks that are to answer may be gone before they hear of it.
   std::set<int64_t> kept_;               // Bound in generations before, at ranks that keep them.
   const RunJob* carried_out_ = nullptr;  // The thread's own: the run it is at, and since when,
   base::Nanos carried_out_since_ = {};

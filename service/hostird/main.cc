@@ -280,7 +280,7 @@ Result<std::unique_ptr<Member>> JoinCluster(const Config& config, const EngineOp
 
 // A node that obeys: until asked to end.
 Ending ServeNode(const Member& member, const base::Fd& signals, const base::Fd& alive, base::Fd& ready) {
-  spdlog::info("ready node={} devices of the cluster's head", member.address().ToString());
+  spdlog::info("ready node={}: its devices are the head's to order", member.address().ToString());
   SayReady(member.address().ToString(), ready);
   const bool asked = WaitForEnd(signals, alive);
   NotifyManager("STOPPING=1");

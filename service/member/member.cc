@@ -89,6 +89,8 @@ Result<std::unique_ptr<Member>> Member::Make(MemberOptions options, const Engine
     links.join.set_head(RandomId());
     member->links_ = NodeLinks::Make(std::move(links), *member->agent_);
   } else {
+    HIR_ASSIGN(HeldAddress held, HeldAddress::Take(member->address()));
+    member->held_.emplace(std::move(held));
     HIR_ASSIGN(member->server_, NodeServer::Start(member->address(), its.tls, its.cluster, *member->agent_));
   }
   return member;

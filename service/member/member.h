@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct MemberOptions {
 class Member {
  public:
   // `here`: this node by itself. Its ranks start when the head says so.
-  // Errors: kUnavailable: the address of this node is taken, or none of its own.
+  // Errors: those of HeldAddress::Take; kUnavailable: nobody can listen there.
   static Result<std::unique_ptr<Member>> Make(MemberOptions options, const EngineOptions& here);
 
   bool is_head() const { return options_.node == 0; }
@@ -48,8 +49,9 @@ class Member {
 
   const MemberOptions options_;
   std::unique_ptr<Agent> agent_;
-  std::unique_ptr<NodeServer> server_;  // Of who is not the head.
-  std::unique_ptr<NodeLinks> links_;    // Until the ranks have them.
+  std::optional<HeldAddress> held_;  // Of who is not the head, as the next: its socket is this user's alone.
+  std::unique_ptr<NodeServer> server_;
+  std::unique_ptr<NodeLinks> links_;  // Until the ranks have them.
 };
 
 }  // namespace hir::service

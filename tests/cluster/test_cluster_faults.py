@@ -252,6 +252,39 @@ def test_what_is_freed_leaves_nothing(cluster: Cluster, work: Work) -> None:
     eventually(lambda: work.run() is None and shards() <= before + 8)
 
 
+def test_what_is_freed_while_a_node_is_away_goes_too(cluster: Cluster, work: Work) -> None:
+    process = cluster.processes[1]
+    assert process is not None
+    fds = Path(f"/proc/{process.pid}/fd")
+
+    def shards() -> int:
+        return sum("memfd" in os.readlink(path) for path in list(fds.iterdir()) if path.exists())
+
+    before = shards()
+    arrays = [work.client.put(VALUES + i, work.program.fusion.inputs()[0]) for i in range(20)]
+    for array in arrays:
+        work.client.run(work.program, [array], wait=True)
+    comes_back = stops(cluster)
+    work.fails(LEASE + 2.0)
+    work.client.free(*arrays)
+    del arrays, array
+    comes_back()
+    work.heals()
+    eventually(lambda: work.run() is None and shards() <= before + 8)
+
+
+def test_nobody_else_reaches_a_node(cluster: Cluster) -> None:
+    """Who can give a node orders can have it run code: its socket is in a folder that is its user's alone, or none."""
+    folder = cluster.folder / "open"
+    folder.mkdir()
+    folder.chmod(0o755)
+    nodes = f"--nodes=unix:{folder}/0,unix:{folder}/1"
+    command = [private_daemon.find_daemon(), nodes, "--node=1", f"--listen=unix:{cluster.folder}/other"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "this user's alone" in done.stdout + done.stderr
+
+
 def test_a_partition(tmp_path: Path) -> None:
     with networks(2) as made:
         folder = tmp_path / "nodes"

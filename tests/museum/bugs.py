@@ -32,8 +32,8 @@ BUGS = [
     Bug(
         "programs_of_the_dead",
         "Ranks that have just started are taken to have loaded what those before had.",
-        "  release_.Clear();\n  loaded_.clear();\n",
-        "  release_.Clear();\n",
+        "  release_.Clear();\n  loaded_.clear();\n  sent_.clear();\n",
+        "  release_.Clear();\n  sent_.clear();\n",
     ),
     Bug(
         "nothing_is_lost",
