@@ -17,6 +17,8 @@ namespace {
 namespace pb = ::hostir::v1;
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr int64_t kRanksMax = int64_t{1} << 20;
+constexpr int64_t kTimeoutUsMax = int64_t{1} << 50;  // 35 years.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
 
 void SetError(const Status& status, pb::Error* error) {
@@ -195,6 +197,16 @@ void Agent::Carry(pb::ToNode& message) {
 }
 
 void Agent::StartRanks(const pb::StartRanks& start) {
+  const int64_t num_here = options_.fleet.num_ranks();
+  if (start.generation() < 1 || start.num_ranks() < num_here || start.num_ranks() > kRanksMax ||
+      start.first_rank() < 0 || start.first_rank() > start.num_ranks() - num_here) {
+    pb::FromNode refused;
+    refused.mutable_started()->set_generation(start.generation());
+    SetError(InvalidArgument(base::Cat("ranks ", start.first_rank(), " and on of ", start.num_ranks(),
+                                       " in generation ", start.generation(), ", where this node has ", num_here)),
+             refused.mutable_started()->mutable_error());
+    return Tell(std::move(refused));
+  }
   FleetOptions options = options_.fleet;
   options.setup_timeout = base::FromMs(start.setup_timeout_ms());
   options.comm_timeout = base::FromMs(start.comm_timeout_ms());
@@ -319,7 +331,8 @@ Status Agent::Fetch(const pb::ToWorker& message, RankMessage& into) {
 }
 
 Status Agent::Run(const pb::Order& order) {
-  const TimeLimit timeout = {std::chrono::microseconds(order.timeout_us()), order.limit()};
+  const TimeLimit timeout = {std::chrono::microseconds(std::clamp<int64_t>(order.timeout_us(), 0, kTimeoutUsMax)),
+                             order.limit()};
   const auto waits = order.waits_for_each_other() ? Ranks::Waits::kEachOther : Ranks::Waits::kNobody;
   fleet_->OnLate([this, seq = order.seq()](std::string_view, std::string_view where) {
     pb::FromNode message;

@@ -33,8 +33,7 @@ KeptShards::Memory KeptShards::Find(int64_t id) const {
 Status KeptShards::Write(int64_t id, int64_t total, int64_t offset, std::string_view data) {
   const auto bytes = static_cast<int64_t>(data.size());
   if (offset < 0 || offset > total || bytes > total - offset) {
-    return InvalidArgument(
-        base::Cat("bytes ", offset, " to ", offset + bytes, " of shard ", id, ", which has ", total));
+    return InvalidArgument(base::Cat(bytes, " bytes at ", offset, " of shard ", id, ", which has ", total));
   }
   HIR_ASSIGN(const Memory memory, Get(id, total));
   if (bytes > 0) std::memcpy(memory->data() + offset, data.data(), data.size());

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/prng.h"
 #include "service/os/channel.h"
 
 namespace hir::service {
@@ -300,6 +301,75 @@ TEST_F(AgentTest, OrdersThatMakeNoSenseAreAnswered) {
   agent_->Take(head, unknown);
   EXPECT_EQ(StatusOf(heard.Next(pb::FromNode::kAnswer).answer().error()).code(), Code::kInternal);
   agent_->Take(head, pb::ToNode());  // Nothing at all.
+}
+
+// A head that has gone mad: the node goes on, and obeys the next one.
+TEST_F(AgentTest, WhateverAHeadSaysTheNextOneIsObeyed) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  base::Prng prng(7);
+  const auto number = [&] {
+    const int64_t kExtremes[] = {0, 1, 2, 5, -1, 1000, INT64_MAX, INT64_MIN, INT64_MAX / 1000};
+    return kExtremes[prng.Below(std::ssize(kExtremes))];
+  };
+  int64_t generation = 1;
+  for (int i = 0; i < 2000; ++i) {
+    pb::ToNode message;
+    switch (prng.Below(6)) {
+      case 0: {
+        pb::StartRanks& start = *message.mutable_start();
+        start.set_generation(number());
+        start.set_first_rank(number());
+        start.set_num_ranks(number());
+        start.set_setup_timeout_ms(10000);
+        start.set_comm_timeout_ms(number());
+        if (prng.OneIn(2)) break;
+        start.set_generation(generation = i + 1);
+        start.set_first_rank(4);
+        start.set_num_ranks(8);
+        break;
+      }
+      case 1: {
+        pb::ShardBytes& bytes = *message.mutable_bytes();
+        bytes.set_shard(number());
+        bytes.set_total(number());
+        bytes.set_offset(number());
+        bytes.set_data(std::string(static_cast<size_t>(prng.Below(20)), 'x'));
+        break;
+      }
+      case 2: message.mutable_end()->set_generation(prng.OneIn(4) ? generation : prng.Below(3)); break;
+      case 3: message.mutable_provide()->set_key(std::string(static_cast<size_t>(prng.Below(3)), 'k')); break;
+      default: {
+        pb::Order& order = *Order(message, prng.OneIn(4) ? number() : generation, i);
+        for (int64_t parts = prng.Below(4); parts > 0; --parts) {
+          pb::Order::Part& part = *order.add_parts();
+          if (prng.OneIn(2)) part.add_ranks(number());
+          pb::ToWorker& to = *part.mutable_message();
+          pb::DeviceShard* shard = nullptr;
+          if (prng.OneIn(3)) shard = to.mutable_bind()->add_shards();
+          if (shard == nullptr && prng.OneIn(3)) shard = to.mutable_fetch()->add_shards();
+          if (shard == nullptr) to.mutable_release()->add_shards(number());
+          if (shard == nullptr) continue;
+          shard->set_id(number());
+          shard->set_bytes(number());
+          shard->set_has_memory(prng.OneIn(2));
+          shard->set_exported(prng.OneIn(5));
+        }
+      }
+    }
+    agent_->Take(head, message);
+    if (i % 20 > 0) continue;
+    pb::ToNode marker;  // An end overtakes what waits: so a little waits at a time.
+    Order(marker, 1, 100000 + i);
+    agent_->Take(head, marker);
+    for (int64_t seq = 0; seq != 100000 + i;) seq = heard.Next(pb::FromNode::kAnswer).answer().seq();
+  }
+  EXPECT_GT(ranks_.heard().size(), 100U);
+  Heard sane;
+  const int64_t next = *Join(sane, 2, "next");
+  Start(next, 1);
+  EXPECT_EQ(sane.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  EXPECT_EQ(agent_->kept_bytes(), 0);
 }
 
 }  // namespace
