@@ -1,5 +1,6 @@
 # hir_proto(NAME DIR): every DIR/hostir/v1/*.proto becomes C++ (messages and gRPC services) in the static library
-# NAME, and Python in the target python_stubs. Does nothing without gRPC.
+# NAME, and Python in the target python_stubs; DIR/etcd/*.proto, which the daemon alone speaks, C++. Does nothing
+# without gRPC.
 #
 # C++:    `#include "hostir/v1/x.pb.h"`, `"hostir/v1/x.grpc.pb.h"`; generated code keeps its own warnings.
 # Python: <build folder>/python/hostir/v1/x_pb2.py, x_pb2_grpc.py and x_pb2.pyi. With python/ in front of that
@@ -12,7 +13,7 @@ function(hir_proto name dir)
   set(root ${PROJECT_SOURCE_DIR}/${dir})
   set(cpp_out ${PROJECT_BINARY_DIR}/generated)
   set(python_out ${PROJECT_BINARY_DIR}/python)
-  file(GLOB protos CONFIGURE_DEPENDS RELATIVE ${root} ${root}/hostir/v1/*.proto)
+  file(GLOB protos CONFIGURE_DEPENDS RELATIVE ${root} ${root}/hostir/v1/*.proto ${root}/etcd/*.proto)
   file(MAKE_DIRECTORY ${cpp_out} ${python_out}/hostir/v1)
   file(TOUCH ${python_out}/hostir/v1/__init__.py)
 
@@ -28,13 +29,16 @@ function(hir_proto name dir)
       COMMAND protobuf::protoc -I ${root} --cpp_out=${cpp_out} --grpc_out=${cpp_out}
               --plugin=protoc-gen-grpc=${HIR_GRPC_CPP_PLUGIN} ${proto}
       DEPENDS ${absolute} VERBATIM)
+    list(APPEND cpp_files ${cpp})
+    if(NOT stem MATCHES "^hostir/")
+      continue()
+    endif()
     set(python ${python_out}/${stem}_pb2.py ${python_out}/${stem}_pb2_grpc.py)
     add_custom_command(
       OUTPUT ${python}
       COMMAND protobuf::protoc -I ${root} --python_out=${python_out} --pyi_out=${python_out} --grpc_out=${python_out}
               --plugin=protoc-gen-grpc=${HIR_GRPC_PYTHON_PLUGIN} ${proto}
       DEPENDS ${absolute} VERBATIM)
-    list(APPEND cpp_files ${cpp})
     list(APPEND python_files ${python})
   endforeach()
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 
 namespace hir::service {
@@ -62,6 +63,24 @@ Result<std::vector<Address>> ParseNodes(std::string_view text) {
     nodes.push_back(*std::move(address));
   }
   return nodes;
+}
+
+Result<std::vector<std::string>> ParseEtcd(std::string_view text) {
+  constexpr std::string_view kScheme = "etcd:";
+  if (!text.starts_with(kScheme))
+    return InvalidArgument(base::Cat(base::Quoted(text), ": want etcd:HOST:PORT, or several with commas between"));
+  std::vector<std::string> members;
+  std::string_view left = text.substr(kScheme.size());
+  for (bool more = true; more;) {
+    const size_t comma = left.find(',');
+    more = comma != std::string_view::npos;
+    const std::string_view one = left.substr(0, comma);
+    left = more ? left.substr(comma + 1) : std::string_view();
+    Result<Address> address = ParseAddress(base::Cat("tcp:", one));
+    if (!address.ok()) return address.status().WithContext(base::Cat("member ", base::Quoted(one), " of ", text));
+    members.push_back(std::move(address->target));
+  }
+  return members;
 }
 
 }  // namespace hir::service
