@@ -75,7 +75,9 @@ Engine::Engine(EngineOptions options)
               .principal_sessions_max = options_.limits.principal_sessions_max,
               .on_devices = options_.devices.own_memory,
               .staging_bytes_max = options_.limits.staging_bytes_max,
-              .recycled_bytes_max = options_.limits.recycled_bytes_max},
+              .recycled_bytes_max = options_.limits.recycled_bytes_max,
+              .journal = options_.journal,
+              .first_shard = options_.inheritance.first_shard},
              released_),
       programs_({options_.worker_path, options_.worker_args, base::Cat(options_.devices.kind, ":0"),
                  options_.num_devices(), options_.devices.target(), options_.limits.resharding_bytes_max,
@@ -90,8 +92,11 @@ Engine::Engine(EngineOptions options)
                   [times = run_times_](const RunJob& job) -> std::optional<base::Nanos> {
                     const auto taken = times->Find(job.program->number(), job.sizes);
                     return taken ? std::optional(taken->last) : std::nullopt;
-                  }},
-                 wakeup_, released_, [this] { return programs_.TakeGone(); }) {}
+                  },
+                  options_.starts_later},
+                 wakeup_, released_, [this] { return programs_.TakeGone(); }) {
+  sequencer_.Inherit(store_.Inherit(options_.inheritance));
+}
 
 Engine::~Engine() { Stop(); }
 
@@ -108,20 +113,23 @@ void Engine::Drain(base::Nanos deadline) {
     const std::scoped_lock lock(accepting_);  // A run that is being accepted is queued before we wait for the queue.
     draining_ = true;
   }
+  store_.EndJournal();  // Sessions end for this daemon's end: a later one goes on with them.
   sequencer_.Drain(deadline - base::Clock::Steady().Now());
 }
 
-void Engine::Stop() {
-  const Status cause = Unavailable(base::Cat(
-      "the daemon is shutting down, drain_timeout_ms = ", options_.limits.drain_timeout_ms, " after it was asked to"));
+void Engine::Stop(const Status& why) {
+  const Status cause = why.ok() ? Unavailable(base::Cat("the daemon is shutting down, drain_timeout_ms = ",
+                                                        options_.limits.drain_timeout_ms, " after it was asked to"))
+                                : why;
   draining_ = true;
+  store_.EndJournal();
   sequencer_.Stop(cause);
   programs_.Stop(cause);
 }
 
-Result<std::string> Engine::OpenSession(std::string principal) {
+Result<std::string> Engine::OpenSession(std::string principal, int64_t lease_ms) {
   if (draining_) return Unavailable("the daemon is shutting down");
-  return store_.OpenSession(std::move(principal));
+  return store_.OpenSession(std::move(principal), lease_ms);
 }
 
 void Engine::CloseSession(const std::string& session) {

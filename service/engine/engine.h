@@ -45,6 +45,12 @@ struct EngineOptions {
   Limits limits = {};
 
   std::optional<host::Rates> rates = {};  // Of the devices, where somebody measured them.
+  // Of a daemon before, and for one after.
+  Inheritance inheritance = {};
+  std::shared_ptr<Journal> journal = {};
+  // A mesh that cannot be started with the rest is started when it can be: its nodes come and go.
+  bool starts_later = false;
+
   // Makes what carries runs out, in place of a Fleet: for tests. Null: a Fleet of worker_path.
   std::function<std::unique_ptr<Ranks>()> make_ranks = {};
 
@@ -67,10 +73,12 @@ class Engine {
   // From now on new work is refused with kUnavailable; returns when the old is done, or at `deadline`.
   void Drain(base::Nanos deadline);
   // Ends what is under way, and all that comes later, with kUnavailable; returns when it is over.
-  void Stop();
+  // `why`: instead of the shutdown that it is.
+  void Stop(const Status& why = {});
 
   // `principal`: who shares turns as one, however many sessions it has.
-  Result<std::string> OpenSession(std::string principal = {});
+  // `lease_ms`: how long it outlives its client's connection.
+  Result<std::string> OpenSession(std::string principal = {}, int64_t lease_ms = 0);
   // Its queued runs are not carried out, what it alone waits for is not planned; its handles are freed.
   void CloseSession(const std::string& session);
   std::string PrincipalOf(const std::string& session) const { return store_.PrincipalOf(session); }
@@ -200,6 +208,7 @@ class Engine {
   // As of Fleet: whether the mesh serves. Without devices there is none.
   void OnHealth(std::function<void(bool)> heard) { sequencer_.OnHealth(std::move(heard)); }
   const EngineOptions& options() const { return options_; }
+  const std::string& id() const { return id_; }  // Random.
   // Counts of all that has happened here; requests are counted by who serves them.
   Metrics& metrics() { return *metrics_; }
   const Metrics& metrics() const { return *metrics_; }
@@ -222,6 +231,7 @@ class Engine {
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);
 
   const EngineOptions options_;
+  const std::string id_ = RandomId();
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();  // Of the sequencer.
   const std::shared_ptr<ReleasedShards> released_;

@@ -121,8 +121,18 @@ Status Sequencer::Start() {
 
 void Sequencer::Serve(const std::function<void(const Status&)>& started) {
   const Status status = ranks_->Start();
-  started(status);
-  if (status.ok()) Loop();
+  if (status.ok()) LoseWhatIsGone();
+  const bool serves = status.ok() || options_.starts_later;
+  started(serves ? Status() : status);
+  if (serves) Loop();
+}
+
+void Sequencer::Inherit(const std::vector<std::shared_ptr<Tensor>>& tensors) {
+  for (const std::shared_ptr<Tensor>& tensor : tensors) {
+    if (tensor->condition().state != TensorState::kReady) continue;
+    on_devices_.push_back(tensor);
+    for (const ShardSet::Shard& shard : tensor->shards().shards()) kept_.insert(shard.id);
+  }
 }
 
 void Sequencer::Become(State state) {
@@ -531,7 +541,7 @@ void Sequencer::LoseWhatIsGone() {
   std::erase_if(on_devices_, [&](const std::weak_ptr<Tensor>& held) {
     const std::shared_ptr<Tensor> tensor = held.lock();
     if (tensor == nullptr) return true;
-    const auto is_kept = [this](const ShardSet::Shard& shard) { return ranks_->Keeps(shard.device); };
+    const auto is_kept = [this](const ShardSet::Shard& shard) { return ranks_->KeepsShard(shard.device, shard.id); };
     if (std::ranges::all_of(tensor->shards().shards(), is_kept)) return false;
     tensor->readiness()->Lose(lost);
     return true;

@@ -87,6 +87,7 @@ class Sequencer {
     std::shared_ptr<Metrics> metrics = std::make_shared<Metrics>();
     // The time of the latest run like this one, where there was one; may be null.
     std::function<std::optional<base::Nanos>(const RunJob&)> usual = {};
+    bool starts_later = false;  // Where the ranks cannot be started with the rest, they are when they can be.
   };
   // `gone` gives the numbers of programs that no job holds any more, which ranks drop with the next turn; it is called
   // under the sequencer's lock.
@@ -96,6 +97,8 @@ class Sequencer {
   // Stops, and ends the ranks.
   ~Sequencer();
 
+  // These are where the ranks will be, which have been told of none. Before Start.
+  void Inherit(const std::vector<std::shared_ptr<Tensor>>& tensors);
   // Starts a thread that serves; returns when the ranks are connected, or with why not.
   Status Start();
   // Starts the ranks, says how that went, and if well carries out what is posted, until Stop. In place of Start: on the

@@ -118,7 +118,10 @@ RuntimeService::RuntimeService(Engine& engine, const Listener& listener, AccessL
             const auto close = [this, session] { Close(session); };
             if (!bulk_.Post(close)) close();  // Rather here than never.
           },
-          std::chrono::milliseconds(engine.options().limits.session_idle_ms)) {}
+          std::chrono::milliseconds(engine.options().limits.session_idle_ms)) {
+  for (const Inheritance::Session& session : engine.options().inheritance.sessions)
+    open_sessions_.Inherit(session.id, session.principal, base::FromMs(session.lease_ms));
+}
 
 void RuntimeService::Close(const std::string& session) {
   spdlog::info("session={} closed", session.substr(0, 8));

@@ -28,6 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kKeepaliveMs = 10000;
+constexpr int kPingsMinMs = 1000;  // Between those of a client that would go on with another daemon.
 constexpr int kKeepaliveTimeoutMs = 5000;
 // Bytes of the names and values of one request's headers. A header that does not end is not bounded by it: that is
 // frame_watch.h's.
@@ -75,7 +76,7 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 2);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingsMinMs);
     // A session is a call that lasts as long as its client: what is idle serves none.
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(limits.connection_idle_ms));
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kHeaderBytesMax);

@@ -72,18 +72,31 @@ void OpenSessions::Remove(SessionCall* call) {
     Session& session = found->second;
     if (session.lease > base::Nanos() && !ending_) {
       session.call = nullptr;
-      session.alarm = std::make_unique<grpc::Alarm>();
-      session.alarm->Set(std::chrono::system_clock::now() + session.lease,
-                         [self = self_, id = call->session(), absence = ++session.absences](bool expired) {
-                           if (!expired) return;  // It came back, or the daemon ends.
-                           const std::scoped_lock alive(self->mutex);
-                           if (self->sessions != nullptr) self->sessions->Expire(id, absence);
-                         });
+      ExpectBack(call->session(), session);
       return;
     }
     sessions_.erase(found);
   }
   close_(call->session());
+}
+
+void OpenSessions::ExpectBack(const std::string& id, Session& session) {
+  session.alarm = std::make_unique<grpc::Alarm>();
+  session.alarm->Set(std::chrono::system_clock::now() + session.lease,
+                     [self = self_, id, absence = ++session.absences](bool expired) {
+                       if (!expired) return;  // It came back, or the daemon ends.
+                       const std::scoped_lock alive(self->mutex);
+                       if (self->sessions != nullptr) self->sessions->Expire(id, absence);
+                     });
+}
+
+void OpenSessions::Inherit(const std::string& id, const std::string& principal, base::Nanos lease) {
+  const std::scoped_lock lock(mutex_);
+  Session& session = sessions_[id];
+  session.principal = principal;
+  session.lease = lease;
+  ExpectBack(id, session);
+  if (idle_ > base::Nanos()) (void)LookIdleIn(idle_, id, session);
 }
 
 void OpenSessions::Expire(const std::string& session, int64_t absence) {
@@ -211,6 +224,7 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
   event_.set_message_bytes_max(options.limits.message_bytes_max);
   event_.set_request_handles_max(options.limits.request_handles_max);
+  event_.set_daemon(context_.engine.id());
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
   event_.set_lease_ms(std::chrono::duration_cast<std::chrono::milliseconds>(lease).count());
@@ -226,7 +240,8 @@ Status SessionCall::Open(const pb::ConnectRequest& request, const std::string& p
     if (!status.ok()) session_.clear();
     return status;
   }
-  HIR_ASSIGN(session_, context_.engine.OpenSession(principal));
+  const int64_t lease_ms = std::chrono::duration_cast<std::chrono::milliseconds>(lease).count();
+  HIR_ASSIGN(session_, context_.engine.OpenSession(principal, lease_ms));
   record_.session = CallLog::SessionName(session_);
   context_.open.Add(this, principal, lease);
   return {};

@@ -37,7 +37,9 @@ class OpenSessions {
 
   // `call` serves its session from now on, which is new, and has `lease`.
   void Add(SessionCall* call, const std::string& principal, base::Nanos lease);
-  // The same for a session of `principal` that is there already; a call that serves it yet ends.
+  // A session of a daemon before, whose client comes back within `lease`, or never.
+  void Inherit(const std::string& id, const std::string& principal, base::Nanos lease);
+  // As Add for a session of `principal` that is there already; a call that serves it yet ends.
   // Errors: kNotFound: it has ended.
   Status Resume(const std::string& session, const std::string& principal, SessionCall* call, base::Nanos lease);
   // `call` is over. What it served is closed, now or when its lease ends, unless another call serves it.
@@ -80,6 +82,8 @@ class OpenSessions {
     OpenSessions* sessions = nullptr;  // Guarded by mutex.
   };
   void Expire(const std::string& session, int64_t absence);
+  // Ends the session when its lease is over. REQUIRES: mutex_ is held.
+  void ExpectBack(const std::string& id, Session& session);
   // Has LookIdle called in `time`. The alarm before, to be let go of without the lock. REQUIRES: mutex_ is held.
   std::unique_ptr<grpc::Alarm> LookIdleIn(base::Nanos time, const std::string& id, Session& session);
   // Ends the session if it is idle.

@@ -48,10 +48,24 @@ TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> r
       released_(std::move(released)),
       pool_(std::make_shared<ShardPool>(options.recycled_bytes_max, released_)),
       bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max),
-      staging_("staging_bytes_max", "bytes of tensors on their way to and from devices", options.staging_bytes_max) {}
+      staging_("staging_bytes_max", "bytes of tensors on their way to and from devices", options.staging_bytes_max),
+      journal_(options_.journal),
+      next_shard_(options_.first_shard) {}
 
-Result<std::string> TensorStore::OpenSession(std::string principal) {
+Result<std::string> TensorStore::OpenSession(std::string principal, int64_t lease_ms) {
   const std::scoped_lock lock(mutex_);
+  std::string id = RandomId();
+  HIR_TRY(AddSession(id, principal));
+  if (journal_ != nullptr) journal_->Opened(id, principal, lease_ms);
+  return id;
+}
+
+void TensorStore::EndJournal() {
+  const std::scoped_lock lock(mutex_);
+  journal_ = nullptr;
+}
+
+Status TensorStore::AddSession(std::string id, std::string principal) {
   if (static_cast<int64_t>(sessions_.size()) >= options_.sessions_max) {
     return ResourceExhausted(base::Cat("sessions_max = ", options_.sessions_max, ": all are in use; close some"));
   }
@@ -62,10 +76,54 @@ Result<std::string> TensorStore::OpenSession(std::string principal) {
                                        " has as many sessions; close some"));
   }
   ++quota->num_sessions;
-  std::string id = RandomId();
-  sessions_.emplace(id, Session{std::move(principal), quota.get(), {}, {}});
   pool_->Open(id);
-  return id;
+  sessions_.emplace(std::move(id), Session{std::move(principal), quota.get(), {}, {}});
+  return {};
+}
+
+std::vector<std::shared_ptr<Tensor>> TensorStore::Inherit(const Inheritance& inheritance) {
+  const std::scoped_lock lock(mutex_);
+  for (const Inheritance::Session& session : inheritance.sessions) (void)AddSession(session.id, session.principal);
+  std::map<int64_t, std::shared_ptr<Tensor>> made;  // By the first of their shards.
+  const auto make = [&](const Inheritance::Tensor& of, const std::string& principal) -> std::shared_ptr<Tensor> {
+    if (const auto there = made.find(of.shards.front().id); there != made.end()) return there->second;
+    int64_t bytes = 0;
+    for (const ShardSet::Shard& shard : of.shards) bytes += shard.bytes;
+    std::unique_ptr<Principal>& quota = principals_[principal];
+    if (quota == nullptr) quota = std::make_unique<Principal>(options_, bytes_);
+    Result<Charge> charge = quota->bytes.Take(of.lost.ok() ? bytes : 0);
+    if (!charge.ok()) return nullptr;
+    auto shards = std::make_shared<ShardSet>(of.shards, nullptr, released_);
+    shards->charge = *std::move(charge);
+    auto tensor = std::make_shared<Tensor>(of.spec, std::move(shards), TensorState::kReady);
+    if (!of.lost.ok()) tensor->readiness()->Lose(of.lost);
+    return made.emplace(of.shards.front().id, std::move(tensor)).first->second;
+  };
+  for (const Inheritance::Handle& handle : inheritance.handles) {
+    const auto session = sessions_.find(handle.session);
+    if (session == sessions_.end()) continue;
+    std::shared_ptr<Tensor> tensor = make(handle.tensor, session->second.principal);
+    if (tensor != nullptr) (void)Insert(session->second, handle.handle, std::move(tensor));
+  }
+  for (const Inheritance::Name& name : inheritance.names) {
+    Name given = {.published = {}, .charge = {}, .everyone = name.everyone};
+    if (!name.tensor.shards.empty()) {
+      given.published.tensor = make(name.tensor, name.owner);
+      if (given.published.tensor == nullptr) continue;
+    }
+    std::unique_ptr<Principal>& quota = principals_[name.owner];
+    if (quota == nullptr) quota = std::make_unique<Principal>(options_, bytes_);
+    if (given.published.tensor == nullptr) {
+      Result<Charge> charge = quota->bytes.Take(std::ssize(name.program));
+      if (!charge.ok()) continue;
+      given.charge = *std::move(charge);
+      given.published.program = std::make_shared<const std::string>(name.program);
+    }
+    (void)SetName(name.owner, *quota, name.name, given);
+  }
+  std::vector<std::shared_ptr<Tensor>> tensors;
+  for (auto& [shard, tensor] : made) tensors.push_back(std::move(tensor));
+  return tensors;
 }
 
 std::string TensorStore::PrincipalOf(std::string_view session) const {
@@ -83,7 +141,11 @@ void TensorStore::CloseSession(std::string_view session) {
   closed = std::move(found->second);
   sessions_.erase(found);
   --closed.quota->num_sessions;
-  for (const auto& [handle, tensor] : closed.tensors) Uncount(*closed.quota, tensor.get());
+  for (const auto& [handle, tensor] : closed.tensors) {
+    Uncount(*closed.quota, tensor.get());
+    if (journal_ != nullptr) journal_->Freed(handle);
+  }
+  if (journal_ != nullptr) journal_->Closed(std::string(session));
 }
 
 Status TensorStore::CheckSession(std::string_view session) const {
@@ -198,11 +260,17 @@ void TensorStore::Uncount(Principal& quota, const Tensor* tensor) {
 Result<std::string> TensorStore::AddHandle(std::string_view session, std::shared_ptr<Tensor> tensor) {
   const std::scoped_lock lock(mutex_);
   HIR_TRY(FindSession(session).status());
-  Session& found = sessions_.find(session)->second;
-  HIR_TRY(Count(*found.quota, tensor.get()));
   std::string handle = RandomId();
-  found.tensors.emplace(handle, std::move(tensor));
+  const Tensor& added = *tensor;
+  HIR_TRY(Insert(sessions_.find(session)->second, handle, std::move(tensor)));
+  if (journal_ != nullptr) journal_->Added(std::string(session), handle, added);
   return handle;
+}
+
+Status TensorStore::Insert(Session& session, const std::string& handle, std::shared_ptr<Tensor> tensor) {
+  HIR_TRY(Count(*session.quota, tensor.get()));
+  session.tensors.emplace(handle, std::move(tensor));
+  return {};
 }
 
 Result<std::shared_ptr<Tensor>> TensorStore::FindIn(const Session& session, std::string_view handle) {
@@ -236,18 +304,21 @@ Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span
     Uncount(*found.quota, at->second.get());
     freed.push_back(std::move(at->second));
     found.tensors.erase(at);
+    if (journal_ != nullptr) journal_->Freed(handle);
     found.freed.push_back(handle);
     if (found.freed.size() > kFreedMax) found.freed.pop_front();
   }
   return freed;
 }
 
-Status TensorStore::SetName(const Session& session, const std::string& name, Name& given) {
-  const auto at = named_.find({session.principal, name});
-  if (at != named_.end()) Uncount(*session.quota, at->second.published.tensor.get());
-  if (Status status = Count(*session.quota, given.published.tensor.get()); !status.ok()) return status;
+Status TensorStore::SetName(const std::string& owner, Principal& quota, const std::string& name, Name& given) {
+  const auto at = named_.find({owner, name});
+  if (at != named_.end()) Uncount(quota, at->second.published.tensor.get());
+  if (Status status = Count(quota, given.published.tensor.get()); !status.ok()) return status;
+  if (journal_ != nullptr)
+    journal_->Named(owner, name, given.everyone, given.published.tensor.get(), given.published.program.get());
   if (at == named_.end()) {
-    named_.emplace(std::pair(session.principal, name), std::exchange(given, {}));
+    named_.emplace(std::pair(owner, name), std::exchange(given, {}));
   } else {
     std::swap(at->second, given);
   }
@@ -261,7 +332,7 @@ Status TensorStore::Publish(std::string_view session, std::string_view handle, c
   HIR_ASSIGN(const Session* found, FindSession(session));
   HIR_ASSIGN(given.published.tensor, FindIn(*found, handle));
   given.everyone = everyone;
-  return SetName(*found, name, given);
+  return SetName(found->principal, *found->quota, name, given);
 }
 
 Status TensorStore::PublishProgram(std::string_view session, std::string text, const std::string& name, bool everyone) {
@@ -272,7 +343,7 @@ Status TensorStore::PublishProgram(std::string_view session, std::string text, c
   HIR_ASSIGN(given.charge, found->quota->bytes.Take(std::ssize(text)));
   given.published.program = std::make_shared<const std::string>(std::move(text));
   given.everyone = everyone;
-  return SetName(*found, name, given);
+  return SetName(found->principal, *found->quota, name, given);
 }
 
 Result<TensorStore::Published> TensorStore::FindNamed(std::string_view session, std::string_view owner,
@@ -297,6 +368,7 @@ Status TensorStore::Withdraw(std::string_view session, std::string_view name) {
   }
   Uncount(*found->quota, at->second.published.tensor.get());
   gone = std::move(at->second);
+  if (journal_ != nullptr) journal_->Withdrawn(found->principal, at->first.second);
   named_.erase(at);
   return {};
 }

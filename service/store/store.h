@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "service/store/journal.h"
 #include "service/store/shard_pool.h"
 #include "service/store/tensor.h"
 
@@ -33,6 +34,8 @@ struct StoreOptions {
   bool on_devices = false;
   int64_t staging_bytes_max = int64_t{1} << 30;
   int64_t recycled_bytes_max = int64_t{1} << 28;
+  std::shared_ptr<Journal> journal = {};  // Null: nobody comes later.
+  int64_t first_shard = 1;
 };
 
 // Thread-safe.
@@ -40,8 +43,13 @@ class TensorStore {
  public:
   TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> released);
 
-  // `principal`: whose it is; of many sessions.
-  Result<std::string> OpenSession(std::string principal = {});
+  // `principal`: whose it is; of many sessions. `lease_ms`: for the journal.
+  Result<std::string> OpenSession(std::string principal = {}, int64_t lease_ms = 0);
+  // Before anything else. All that it takes over, and may read, each tensor once; a session, handle or name that no
+  // limit leaves room for is dropped.
+  std::vector<std::shared_ptr<Tensor>> Inherit(const Inheritance& inheritance);
+  // What happens from now on is the end of this daemon alone.
+  void EndJournal();
   std::string PrincipalOf(std::string_view session) const;  // Empty: there is no such session.
   // Frees its handles. A tensor lives on while a run still uses it.
   void CloseSession(std::string_view session);
@@ -125,8 +133,10 @@ class TensorStore {
     Charge charge;  // Of a program.
     bool everyone = false;
   };
-  Status SetName(const Session& session, const std::string& name, Name& given);
+  Status SetName(const std::string& owner, Principal& quota, const std::string& name, Name& given);
   static Result<std::shared_ptr<Tensor>> FindIn(const Session& session, std::string_view handle);
+  Status AddSession(std::string id, std::string principal);
+  Status Insert(Session& session, const std::string& handle, std::shared_ptr<Tensor> tensor);
   // A descriptor and `bytes` for each of `count` shards.
   Result<std::shared_ptr<HostShards>> Create(size_t count, int64_t bytes);
 
@@ -136,13 +146,14 @@ class TensorStore {
   Budget bytes_;
   Budget staging_;
   mutable std::mutex mutex_;
+  std::shared_ptr<Journal> journal_;  // Guarded by mutex_, as all below; null: nobody is told.
   // By name; as long as the store, since charges refer to them. Guarded by mutex_: the ones below too.
   std::map<std::string, std::unique_ptr<Principal>> principals_;
   std::map<std::string, Session, std::less<>> sessions_;
   std::map<std::pair<std::string, std::string>, Name> named_;  // By owner and name.
   std::unordered_map<const Tensor*, int64_t> handles_;
   int64_t num_handles_ = 0;
-  int64_t next_shard_ = 1;
+  int64_t next_shard_;
 };
 
 // 128 random bits as text.

@@ -100,6 +100,8 @@ class Ranks {
   // Whether what is bound at `rank` outlives its generation: it is there when it is bound again. Of the generation that
   // ended last it is known when the next one has started; until then what may be there counts as if it were.
   virtual bool Keeps(int64_t /*rank*/) const { return false; }
+  // The same of one shard: where something was cut off on its way, a rank may keep others, and not this one.
+  virtual bool KeepsShard(int64_t rank, int64_t /*shard*/) const { return Keeps(rank); }
 
   // What other threads may know.
   struct Snapshot {
