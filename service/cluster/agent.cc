@@ -18,6 +18,7 @@ namespace pb = ::hostir::v1;
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr int64_t kRanksMax = int64_t{1} << 20;
+constexpr size_t kRecordsMax = size_t{1} << 20;
 constexpr int64_t kTimeoutUsMax = int64_t{1} << 50;  // 35 years.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
 
@@ -48,30 +49,62 @@ Agent::~Agent() {
   thread_.join();
 }
 
-Result<int64_t> Agent::Join(const pb::Join& join, Say say) {
+Result<int64_t> Agent::Join(const pb::Join& join, Say say, Over over) {
   if (join.version() != options_.node.version()) {
     return Status(Code::kFailedPrecondition, base::Cat("this node runs version ", options_.node.version(),
                                                        ", the head of the cluster ", join.version()));
   }
-  const std::scoped_lock lock(mutex_);
-  if (join.term() < term_) {
-    return Status(Code::kFailedPrecondition,
-                  base::Cat("term ", join.term(), " is over: this node has a head of term ", term_));
+  Over before;
+  int64_t number = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    HIR_ASSIGN(number, fence_.Join(join.term()));
+    before = EndHead();
+    ended_ = 0;
+    say_ = std::make_shared<const Say>(std::move(say));
+    over_ = std::move(over);
+    if (std::exchange(knows_, join.knows()) != join.knows()) {
+      kept_ = std::make_shared<KeptShards>(options_.shard_bytes_max);
+      directory_.clear();
+    }
+    pb::FromNode message;
+    pb::Joined& joined = *message.mutable_joined();
+    joined = options_.node;
+    const std::vector<int64_t> whole = kept_->Whole();
+    joined.mutable_shards()->Add(whole.begin(), whole.end());
+    joined.mutable_directory()->set_term(directory_term_);
+    joined.mutable_directory()->set_count(directory_count_);
+    for (const auto& [handle, tensor] : directory_) *joined.mutable_directory()->add_tensors() = tensor;
+    (*say_)(std::move(message));
   }
-  term_ = join.term();
+  if (before) before({Code::kAborted, base::Cat("a head of term ", join.term(), " has joined")});
+  return number;
+}
+
+Agent::Over Agent::EndHead() {
+  say_ = nullptr;
   orders_.clear();
   urgent_.clear();
-  ended_ = 0;
-  say_ = std::make_shared<const Say>(std::move(say));
-  pb::FromNode joined;
-  *joined.mutable_joined() = options_.node;
-  (*say_)(std::move(joined));
-  urgent_.emplace_back().mutable_end();                  // Whatever ranks there are: its orders begin with a start.
-  if (std::exchange(head_, join.head()) != join.head())  // It knows of nothing here.
-    kept_ = std::make_shared<KeptShards>(options_.shard_bytes_max);
+  urgent_.emplace_back().mutable_end();  // Whatever ranks there are: a head's orders begin with a start.
   if (fleet_ != nullptr) fleet_->Nudge();
   wakeup_.Signal();
-  return ++number_;
+  return std::exchange(over_, nullptr);
+}
+
+void Agent::Fence(int64_t term) {
+  Over before;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!fence_.Raise(term)) return;
+    fence_.End();
+    before = EndHead();
+  }
+  if (before) before({Code::kAborted, base::Cat("somebody was elected for term ", term)});
+}
+
+bool Agent::hears_head() const {
+  const std::scoped_lock lock(mutex_);
+  return fence_.hears_any();
 }
 
 void Agent::Take(int64_t number, pb::ToNode message) {
@@ -79,7 +112,7 @@ void Agent::Take(int64_t number, pb::ToNode message) {
     std::shared_ptr<KeptShards> kept;
     {
       const std::scoped_lock lock(mutex_);
-      if (number != number_) return;
+      if (!fence_.Hears(number)) return;
       kept = kept_;
     }
     const pb::ShardBytes& bytes = message.bytes();
@@ -91,7 +124,8 @@ void Agent::Take(int64_t number, pb::ToNode message) {
     return;
   }
   const std::scoped_lock lock(mutex_);
-  if (number != number_) return;
+  if (!fence_.Hears(number)) return;
+  if (message.has_remember()) return Remember(*message.mutable_remember());
   if (message.has_provide() || message.has_end()) {
     if (message.has_end()) ended_ = std::max(ended_, message.end().generation());
     urgent_.push_back(std::move(message));
@@ -104,13 +138,22 @@ void Agent::Take(int64_t number, pb::ToNode message) {
 
 void Agent::Leave(int64_t number) {
   const std::scoped_lock lock(mutex_);
-  if (number != number_) return;
-  say_ = nullptr;
-  orders_.clear();
-  urgent_.clear();
-  urgent_.emplace_back().mutable_end();
-  if (fleet_ != nullptr) fleet_->Nudge();
-  wakeup_.Signal();
+  if (!fence_.Hears(number)) return;
+  fence_.End();
+  (void)EndHead();
+}
+
+void Agent::Remember(pb::Remember& remember) {
+  if (remember.from_start()) directory_.clear();
+  directory_term_ = fence_.head_term();
+  directory_count_ = remember.count();
+  for (pb::TensorRecord& tensor : *remember.mutable_tensors()) {
+    if (directory_.size() >= kRecordsMax) break;
+    std::string handle = tensor.handle();
+    directory_[std::move(handle)] = std::move(tensor);
+  }
+  for (const std::string& handle : remember.forgotten()) directory_.erase(handle);
+  kept_->Drop(std::span(remember.dropped().data(), static_cast<size_t>(remember.dropped_size())));
 }
 
 int64_t Agent::kept_bytes() const {
@@ -210,7 +253,7 @@ void Agent::StartRanks(const pb::StartRanks& start) {
   FleetOptions options = options_.fleet;
   options.setup_timeout = base::FromMs(start.setup_timeout_ms());
   options.comm_timeout = base::FromMs(start.comm_timeout_ms());
-  options.abroad.first_rank = start.first_rank();
+  options.abroad.first_rank = first_rank_ = start.first_rank();
   options.abroad.num_ranks = start.num_ranks();
   options.abroad.published = [this](const std::string& key, const std::string& value) {
     pb::FromNode message;
@@ -248,9 +291,19 @@ void Agent::CarryOrder(const pb::Order& order) {
     const auto& released = part.message().release().shards();
     released_.insert(released_.end(), released.begin(), released.end());
   }
+  std::vector<int64_t> written = Written(order);
+  if (is_there) shards_->SetWhole(written, false);
   Status status = is_there ? Prepare(order) : Unavailable("its ranks are over");
   if (is_there && status.ok()) status = Run(order);
-  if (status.ok()) SayFetched();
+  if (status.ok()) {
+    for (const pb::Order::Part& part : order.parts()) {
+      for (const pb::DeviceShard& shard : part.message().bind().shards()) {
+        if (shard.has_memory()) written.push_back(shard.id());
+      }
+    }
+    shards_->SetWhole(written, true);
+    SayFetched();
+  }
   pb::FromNode message;
   pb::Answer& answer = *message.mutable_answer();
   answer.set_seq(order.seq());
@@ -268,6 +321,20 @@ void Agent::CarryOrder(const pb::Order& order) {
   arrived_.clear();
   if (answer.ended()) EndRanks();
   Tell(std::move(message));
+}
+
+std::vector<int64_t> Agent::Written(const pb::Order& order) const {
+  std::vector<int64_t> written;
+  for (const pb::Order::Part& part : order.parts()) {
+    for (const pb::TensorArg& output : part.message().execute().outputs()) {
+      const int64_t end = std::min<int64_t>(first_rank_ + options_.fleet.num_ranks(), output.shards_size());
+      for (int64_t rank = first_rank_; rank < end; ++rank) {
+        const int64_t shard = output.shards(static_cast<int>(rank));
+        if (shard != 0) written.push_back(shard);
+      }
+    }
+  }
+  return written;
 }
 
 Status Agent::Prepare(const pb::Order& order) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "csrc/base/status.h"
 #include "hostir/v1/node.pb.h"
 #include "service/cluster/kept_shards.h"
+#include "service/cluster/term_fence.h"
 #include "service/os/wakeup.h"
 #include "service/supervise/fleet.h"
 
@@ -37,9 +39,14 @@ class Agent {
 
   // Called with what the node says, in order, on any thread; it may block until the head has read.
   using Say = std::function<void(::hostir::v1::FromNode)>;
-  // A head that joins is told by `say` from now on; the one before no longer. The number that Take and Leave want.
-  // Errors: kFailedPrecondition: another version, or the term of one that has joined is later.
-  Result<int64_t> Join(const ::hostir::v1::Join& join, Say say);
+  // A head that joins is told by `say` from now on; the one before no longer, and `over` is called, with why, when this
+  // one is that. The number that Take and Leave want.
+  // Errors: kFailedPrecondition: another version; kAborted: its term is over.
+  using Over = std::function<void(const Status& why)>;
+  Result<int64_t> Join(const ::hostir::v1::Join& join, Say say, Over over);
+  // Somebody has been elected for `term`: the heads of earlier ones are over.
+  void Fence(int64_t term);
+  bool hears_head() const;
   // Hears head `number`, unless a later one has joined.
   void Take(int64_t number, ::hostir::v1::ToNode message);
   // It has gone: its ranks end, and what the node keeps stays for it, or the next head of the same name.
@@ -64,6 +71,11 @@ class Agent {
   // The bytes of what was fetched.
   void SayFetched();
   void Tell(::hostir::v1::FromNode message);
+  void Remember(::hostir::v1::Remember& remember);
+  // The head is heard no longer; what is to be called when the lock is released. REQUIRES: mutex_ is held.
+  [[nodiscard]] Over EndHead();
+  // The shards of this node that a run writes.
+  std::vector<int64_t> Written(const ::hostir::v1::Order& order) const;
 
   const AgentOptions options_;
   std::unique_ptr<Fleet> fleet_;  // The thread's own; written under mutex_.
@@ -75,15 +87,19 @@ class Agent {
   std::vector<KeptShards::Memory> passing_;
   std::vector<std::pair<int64_t, KeptShards::Memory>> fetched_;
   std::vector<int64_t> released_, arrived_;
+  int64_t first_rank_ = 0;  // Of the ranks here.
 
   mutable std::mutex mutex_;
   std::deque<::hostir::v1::ToNode> urgent_, orders_;  // Guarded by mutex_: all below.
   std::shared_ptr<const Say> say_;
-  int64_t number_ = 0;  // Of the head.
-  int64_t ended_ = 0;   // The latest generation that it ended: it may have done so before the start's turn came.
-  int64_t term_ = 0;
-  std::string head_;
-  std::shared_ptr<KeptShards> kept_;  // Of this head.
+  int64_t ended_ = 0;  // The latest generation that it ended: it may have done so before the start's turn came.
+  TermFence fence_;
+  Over over_;
+  std::string knows_;
+  std::shared_ptr<KeptShards> kept_;                             // Of those who know, as the next.
+  std::map<std::string, ::hostir::v1::TensorRecord> directory_;  // By handle.
+  int64_t directory_term_ = 0;
+  int64_t directory_count_ = 0;
   bool stopping_ = false;
   Wakeup wakeup_;
   std::thread thread_;

@@ -90,6 +90,8 @@ ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
     made.first_rank = num_ranks_;
     made.num_ranks = node.num_ranks;
     made.incarnation = node.incarnation;
+    made.is_there = node.is_there;
+    if (node.is_there) Hold(made, node.shards);
     num_ranks_ += node.num_ranks;
   }
   Publish();
@@ -119,6 +121,7 @@ Status ClusterRanks::Start() {
   }
   healthy_ = true;
   began_ = clock().Now();
+  Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     const auto number = static_cast<int64_t>(i);
@@ -177,6 +180,7 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
   fetched_.clear();
   began_ = clock().Now();
   ++seq_;
+  Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     pb::ToNode message;
@@ -211,6 +215,7 @@ bool ClusterRanks::Post(const pb::Execute& execute) {
   measured_.assign(static_cast<size_t>(num_ranks_), {});
   began_ = clock().Now();
   ++seq_;
+  Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     pb::ToNode message;
     pb::Order& order = *message.mutable_order();
@@ -284,7 +289,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
   }
   pb::FromNode& message = event.message;
   switch (message.body_case()) {
-    case pb::FromNode::kJoined: Joined(node, message.joined().incarnation()); return {};
+    case pb::FromNode::kJoined: Joined(node, message.joined()); return {};
     case pb::FromNode::kStarted: {
       if (message.started().generation() != generation_ || !healthy_) return {};
       node.owes = false;
@@ -318,9 +323,39 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
 }
 
 // A node whose link was lost may have gone on, and keep what it had.
-void ClusterRanks::Joined(Node& node, const std::string& incarnation) {
+void ClusterRanks::Joined(Node& node, const pb::Joined& joined) {
   node.is_there = true;
-  if (std::exchange(node.incarnation, incarnation) != incarnation) node.keeps = false;
+  node.knows_all = false;
+  if (std::exchange(node.incarnation, joined.incarnation()) != joined.incarnation()) node.keeps = false;
+  Hold(node, std::span(joined.shards().data(), static_cast<size_t>(joined.shards_size())));
+}
+
+void ClusterRanks::Hold(Node& node, std::span<const int64_t> shards) {
+  node.holds.emplace(shards.begin(), shards.end());
+  node.unknown.clear();
+  for (const int64_t shard : shards) {
+    if (shard < options_.first_shard && !options_.inherited.contains(shard)) node.unknown.push_back(shard);
+  }
+}
+
+void ClusterRanks::Remind() {
+  if (phase_ != Phase::kStarting) {
+    for (Node& node : of_node_) node.holds.reset();  // It has been asked for; the rest comes from here.
+  }
+  if (options_.remembered == nullptr) return;
+  const std::vector<pb::Remember> news = options_.remembered->Take();
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    Node& node = of_node_[i];
+    if (!node.is_there) continue;
+    std::vector<pb::Remember> messages = node.knows_all ? news : options_.remembered->All();
+    if (!std::exchange(node.knows_all, true))
+      messages.front().mutable_dropped()->Add(node.unknown.begin(), node.unknown.end());
+    for (pb::Remember& remember : messages) {
+      pb::ToNode message;
+      message.mutable_remember()->Swap(&remember);
+      nodes_->Send(static_cast<int64_t>(i), std::move(message));
+    }
+  }
 }
 
 Status ClusterRanks::HandleAnswer(Node& node, pb::Answer& answer) {
@@ -426,6 +461,11 @@ Status ClusterRanks::interrupt() const {
 }
 
 bool ClusterRanks::Keeps(int64_t rank) const { return of_node_[NodeOf(rank)].keeps; }
+
+bool ClusterRanks::KeepsShard(int64_t rank, int64_t shard) const {
+  const Node& node = of_node_[NodeOf(rank)];
+  return node.keeps && (!node.holds || node.holds->contains(shard));
+}
 
 Status ClusterRanks::Break(Status cause) {
   const bool served = std::exchange(healthy_, false) && phase_ != Phase::kStarting;

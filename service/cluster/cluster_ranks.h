@@ -7,6 +7,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "csrc/base/busy_wait.h"
 #include "csrc/base/fd.h"
 #include "service/cluster/nodes.h"
+#include "service/cluster/remembered.h"
 #include "service/supervise/ranks.h"
 #include "service/supervise/rendezvous_table.h"
 
@@ -22,17 +26,24 @@ namespace hir::service {
 struct ClusterOptions {
   struct Node {
     int64_t num_ranks = 0;
-    std::string incarnation = {};  // As it joined.
+    std::string incarnation = {};      // As it joined.
+    bool is_there = true;              // It did.
+    std::vector<int64_t> shards = {};  // That it keeps, of heads before.
   };
   std::vector<Node> nodes;  // Their ranks are numbered through.
   bool on_devices = false;  // Shards live with the ranks, not with the node.
   base::Nanos setup_timeout = std::chrono::seconds(10);
   base::Nanos comm_timeout = std::chrono::seconds(30);
+  // Nodes are told of it, for a later head; null: nobody would ask.
+  std::shared_ptr<Remembered> remembered = {};
+  // Shards of heads before have smaller numbers; of those only the `inherited` are known.
+  int64_t first_shard = 1;
+  std::set<int64_t> inherited = {};
 };
 
 class ClusterRanks final : public Ranks {
  public:
-  // Every node has joined.
+  // Every node has joined, but for those that are not there.
   ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes);
   ~ClusterRanks() override;
 
@@ -58,6 +69,7 @@ class ClusterRanks final : public Ranks {
   void Nudge() override;
   void Interrupt(const Status& cause) override;
   bool Keeps(int64_t rank) const override;
+  bool KeepsShard(int64_t rank, int64_t shard) const override;
   Snapshot snapshot() const override;
   void OnHealth(std::function<void(bool healthy)> heard) override;
 
@@ -68,14 +80,20 @@ class ClusterRanks final : public Ranks {
     int64_t num_ranks = 0;
     bool is_there = true;  // It has joined, since its link was last lost.
     std::string incarnation = {};
-    bool keeps = true;       // All that was bound there in the generation before.
-    bool has_ranks = false;  // Of this generation.
-    bool owes = false;       // A start or an answer.
-    std::string where = {};  // Of a late one.
+    bool keeps = true;  // What was bound there in the generation before: all of it, or, where it has joined since,
+    std::optional<std::set<int64_t>> holds = {};  // these.
+    bool knows_all = false;                       // Of what is remembered, until the last news.
+    std::vector<int64_t> unknown = {};            // Shards that it keeps, and nobody knows.
+    bool has_ranks = false;                       // Of this generation.
+    bool owes = false;                            // A start or an answer.
+    std::string where = {};                       // Of a late one.
     std::vector<int64_t> pids = {};
   };
   size_t NodeOf(int64_t rank) const;
-  static void Joined(Node& node, const std::string& incarnation);
+  void Joined(Node& node, const ::hostir::v1::Joined& joined);
+  void Hold(Node& node, std::span<const int64_t> shards);
+  // Tells nodes what there is to remember.
+  void Remind();
   // Waits until no node owes anything. Errors: why the generation is over.
   Status AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits);
   // All events that there are. Errors: why the generation is over.

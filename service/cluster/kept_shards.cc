@@ -36,8 +36,25 @@ Status KeptShards::Write(int64_t id, int64_t total, int64_t offset, std::string_
     return InvalidArgument(base::Cat(bytes, " bytes at ", offset, " of shard ", id, ", which has ", total));
   }
   HIR_ASSIGN(const Memory memory, Get(id, total));
+  SetWhole({&id, 1}, false);
   if (bytes > 0) std::memcpy(memory->data() + offset, data.data(), data.size());
   return {};
+}
+
+void KeptShards::SetWhole(std::span<const int64_t> ids, bool whole) {
+  const std::scoped_lock lock(mutex_);
+  for (const int64_t id : ids) {
+    if (!whole) {
+      whole_.erase(id);
+    } else if (memory_.contains(id)) {
+      whole_.insert(id);
+    }
+  }
+}
+
+std::vector<int64_t> KeptShards::Whole() const {
+  const std::scoped_lock lock(mutex_);
+  return {whole_.begin(), whole_.end()};
 }
 
 void KeptShards::Drop(std::span<const int64_t> ids) {
@@ -49,6 +66,7 @@ void KeptShards::Drop(std::span<const int64_t> ids) {
     bytes_ -= found->second->bytes();
     dropped = std::move(found->second);
     memory_.erase(found);
+    whole_.erase(id);
   }
 }
 

@@ -5,8 +5,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "service/os/shared_memory.h"
@@ -29,13 +31,19 @@ class KeptShards {
   // Gives them up; those that are not kept are ignored.
   void Drop(std::span<const int64_t> ids);
 
+  // Whether all bytes of shards are those that somebody made: not while a run writes them, or some are to arrive. Those
+  // that are not kept are ignored.
+  void SetWhole(std::span<const int64_t> ids, bool whole);
+  std::vector<int64_t> Whole() const;  // In order.
+
   int64_t bytes() const;
 
  private:
   const int64_t bytes_max_;
   mutable std::mutex mutex_;
   std::map<int64_t, Memory> memory_;  // Guarded by mutex_.
-  int64_t bytes_ = 0;                 // The same.
+  std::set<int64_t> whole_;           // The same, as the next.
+  int64_t bytes_ = 0;
 };
 
 }  // namespace hir::service

@@ -104,7 +104,8 @@ class OwnLink final : public Link {
   OwnLink(int64_t node, pb::Join join, Agent& agent, const std::shared_ptr<Inbox>& inbox) : agent_(agent) {
     join.set_node(node);
     Result<int64_t> joined = agent.Join(
-        join, [node, inbox](pb::FromNode message) { inbox->Push({.node = node, .message = std::move(message)}); });
+        join, [node, inbox](pb::FromNode message) { inbox->Push({.node = node, .message = std::move(message)}); },
+        [node, inbox](const Status& why) { inbox->Push({.node = node, .lost = why}); });
     if (joined.ok()) {
       number_ = *joined;
     } else {
@@ -266,8 +267,10 @@ class Links final : public NodeLinks {
   void Send(int64_t node, pb::ToNode message) override { links_[static_cast<size_t>(node)]->Send(std::move(message)); }
   std::optional<NodeEvent> Take() override {
     std::optional<NodeEvent> event = inbox_->Take();
-    if (event && !event->lost.ok())
+    if (event && !event->lost.ok()) {
       spdlog::warn("{} has no link error={}", NameOf(event->node), base::Quoted(event->lost.ToString()));
+      if (event->lost.code() == Code::kAborted && options_.deposed) options_.deposed();
+    }
     if (event && event->message.has_joined()) spdlog::info("{} joined", NameOf(event->node));
     return event;
   }
@@ -280,7 +283,8 @@ class Links final : public NodeLinks {
   }
   void Interrupt() override { inbox_->Wake(); }
 
-  Result<std::vector<pb::Joined>> WaitJoined(base::Nanos timeout, int interrupt_fd, const Waiting& waiting) override {
+  Result<std::vector<std::optional<pb::Joined>>> WaitJoined(base::Nanos timeout, bool all, int interrupt_fd,
+                                                            const Waiting& waiting) override {
     std::vector<std::optional<pb::Joined>> joined(links_.size());
     std::vector<Status> lost(links_.size());
     const base::Nanos deadline = clock().Now() + timeout;
@@ -289,7 +293,8 @@ class Links final : public NodeLinks {
       while (std::optional<NodeEvent> event = Take()) {
         const auto node = static_cast<size_t>(event->node);
         lost[node] = event->lost;
-        if (event->lost.code() == Code::kFailedPrecondition || event->lost.code() == Code::kUnauthenticated)
+        const Code code = event->lost.code();
+        if (code == Code::kFailedPrecondition || code == Code::kUnauthenticated || code == Code::kAborted)
           return event->lost.WithContext(NameOf(event->node));
         if (event->lost.ok() && event->message.has_joined()) joined[node] = event->message.joined();
         if (!event->lost.ok()) joined[node].reset();
@@ -303,6 +308,7 @@ class Links final : public NodeLinks {
       if (missing.empty()) break;
       const base::Nanos now = clock().Now();
       const std::string who = base::Join(missing, "; ");
+      if (now >= deadline && !all) break;
       if (now >= deadline)
         return Status(Code::kDeadlineExceeded,
                       base::Cat("the cluster waited ", timeout.count() / 1000000000, " s (join_timeout_ms) for ", who));
@@ -314,9 +320,7 @@ class Links final : public NodeLinks {
       if (poll(&interrupted, 1, 0) > 0) return Status(Code::kCancelled, base::Cat("while it waited for ", who));
       Wait(interrupt_fd, std::min(deadline, say_at));
     }
-    std::vector<pb::Joined> all;
-    for (auto& one : joined) all.push_back(*std::move(one));
-    return all;
+    return joined;
   }
 
  private:

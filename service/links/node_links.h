@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,8 @@ struct NodeLinksOptions {
   int64_t own = 0;                 // Which of them this process is.
   TlsFiles tls = {};
   ::hostir::v1::Join join = {};  // But for `node`.
+  // Called when a node has heard of a later head; may be null.
+  std::function<void()> deposed = {};
 };
 
 // As Nodes; WaitJoined before anything else.
@@ -30,12 +34,14 @@ class NodeLinks : public Nodes {
   // `agent` lives longer.
   static std::unique_ptr<NodeLinks> Make(NodeLinksOptions options, Agent& agent);
 
-  // Waits until every node has joined, and returns what each said. `waiting` is told now and then who is missing.
-  // Errors: kDeadlineExceeded naming those who have not, and why; kFailedPrecondition of one that never will;
-  //         `interrupt_fd` got readable: kCancelled.
+  // Waits until every node has joined, or, unless `all` have to, for `timeout`, and returns what each said. `waiting`
+  // is told now and then who is missing.
+  // Errors: kDeadlineExceeded naming those who have not, and why; kFailedPrecondition of one that never will; kAborted:
+  //         there is a later head; `interrupt_fd` got readable: kCancelled.
   using Waiting = std::function<void(const std::string& who)>;
-  virtual Result<std::vector<::hostir::v1::Joined>> WaitJoined(base::Nanos timeout, int interrupt_fd,
-                                                               const Waiting& waiting) = 0;
+  virtual Result<std::vector<std::optional<::hostir::v1::Joined>>> WaitJoined(base::Nanos timeout, bool all,
+                                                                              int interrupt_fd,
+                                                                              const Waiting& waiting) = 0;
 };
 
 }  // namespace hir::service

@@ -27,19 +27,34 @@ using Stream = grpc::ServerReaderWriter<pb::FromNode, pb::ToNode>;
 // The agent's side of a stream, which it may have for longer than the call lasts.
 class Writer {
  public:
-  explicit Writer(Stream* stream) : stream_(stream) {}
+  Writer(Stream* stream, grpc::ServerContext* context) : stream_(stream), context_(context) {}
   void Write(const pb::FromNode& said) {
     const std::scoped_lock lock(mutex_);
     if (stream_ != nullptr && !stream_->Write(said)) stream_ = nullptr;
   }
-  void End() {
-    const std::scoped_lock lock(mutex_);
-    stream_ = nullptr;
+  // Has the call end: its head is none any more.
+  void Cancel(const Status& why) {
+    const std::scoped_lock lock(end_mutex_);
+    why_ = why;
+    if (context_ != nullptr) context_->TryCancel();
+  }
+  // The call is over. Why it was cancelled; OK: it was not.
+  Status End() {
+    {
+      const std::scoped_lock lock(mutex_);
+      stream_ = nullptr;
+    }
+    const std::scoped_lock lock(end_mutex_);
+    context_ = nullptr;
+    return why_;
   }
 
  private:
   std::mutex mutex_;
   Stream* stream_;
+  std::mutex end_mutex_;          // Apart from the other, which a write has while the head reads nothing.
+  grpc::ServerContext* context_;  // Guarded by end_mutex_, as the next.
+  Status why_;
 };
 
 bool ShowsNode(const grpc::AuthContext& peer) {
@@ -65,36 +80,23 @@ class NodeService final : public pb::Node::Service {
       return ToGrpc({Code::kFailedPrecondition, base::Cat("this node is of the cluster ", base::Quoted(cluster_),
                                                           ", not of ", base::Quoted(join.cluster()))});
     }
-    const auto writer = std::make_shared<Writer>(stream);
-    const Result<int64_t> number = agent_.Join(join, [writer](const pb::FromNode& said) { writer->Write(said); });
+    const auto writer = std::make_shared<Writer>(stream, context);
+    const auto over = [writer](const hir::Status& why) { writer->Cancel(why); };
+    const Result<int64_t> number = agent_.Join(
+        join, [writer](const pb::FromNode& said) { writer->Write(said); }, over);
     if (!number.ok()) return ToGrpc(number.status());
-    Replace(context);
-    spdlog::info("head={} term={} joined from {}", join.head().substr(0, 8), join.term(), context->peer());
+    spdlog::info("head of term={} joined from {}", join.term(), context->peer());
     while (stream->Read(&message)) agent_.Take(*number, std::move(message));
     agent_.Leave(*number);
-    Forget(context);
-    writer->End();
-    spdlog::warn("head={} term={} has gone", join.head().substr(0, 8), join.term());
-    return {};
+    const hir::Status why = writer->End();
+    spdlog::warn("head of term={} has gone{}{}", join.term(), why.ok() ? "" : ": ", why.message());
+    return ToGrpc(why);
   }
 
  private:
-  // The head before has no word any more.
-  void Replace(grpc::ServerContext* context) {
-    const std::scoped_lock lock(mutex_);
-    if (context_ != nullptr) context_->TryCancel();
-    context_ = context;
-  }
-  void Forget(grpc::ServerContext* context) {
-    const std::scoped_lock lock(mutex_);
-    if (context_ == context) context_ = nullptr;
-  }
-
   const std::string cluster_;
   const bool has_tls_;
   Agent& agent_;
-  std::mutex mutex_;
-  grpc::ServerContext* context_ = nullptr;  // Guarded by mutex_.
 };
 
 class GrpcNodeServer final : public NodeServer {

@@ -116,9 +116,9 @@ class AgentTest : public ::testing::Test {
   Result<int64_t> Join(Heard& heard, int64_t term, const std::string& head = "head", const std::string& version = "1") {
     pb::Join join;
     join.set_term(term);
-    join.set_head(head);
+    join.set_knows(head);
     join.set_version(version);
-    return agent_->Join(join, heard.Say());
+    return agent_->Join(join, heard.Say(), {});
   }
   void Start(int64_t head, int64_t generation) {
     pb::ToNode message;
@@ -162,7 +162,7 @@ TEST_F(AgentTest, StartsItsPartOfTheMesh) {
 TEST_F(AgentTest, AHeadOfAnEarlierTermIsRefused) {
   Heard first, second, third;
   ASSERT_TRUE(Join(first, 3).ok());
-  EXPECT_THAT(Join(second, 2).status().ToString(), HasSubstr("term 2 is over: this node has a head of term 3"));
+  EXPECT_THAT(Join(second, 2).status().ToString(), HasSubstr("term 2 is over: this node has heard of term 3"));
   EXPECT_TRUE(Join(third, 4).ok());
 }
 
@@ -254,6 +254,92 @@ TEST_F(AgentTest, WhatHasNoRoomIsSaid) {
   EXPECT_FALSE(answer.ended());
 }
 
+TEST_F(AgentTest, ALaterTermEndsItsHead) {
+  Heard heard;
+  Status over;
+  pb::Join join;
+  join.set_term(2);
+  join.set_version("1");
+  const int64_t head = *agent_->Join(join, heard.Say(), [&](const Status& why) { over = why; });
+  EXPECT_TRUE(agent_->hears_head());
+  agent_->Fence(2);
+  EXPECT_TRUE(agent_->hears_head());
+  agent_->Fence(3);
+  EXPECT_FALSE(agent_->hears_head());
+  EXPECT_EQ(over.code(), Code::kAborted);
+  Start(head, 1);
+  Heard again, next;
+  EXPECT_EQ(Join(again, 2).status().code(), Code::kAborted);
+  Start(*Join(next, 3), 1);
+  EXPECT_EQ(next.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  EXPECT_EQ(heard.size(), 1U);
+}
+
+// Only shards that an order made, or brought, are for a later head: not those that are on their way, or being written.
+TEST_F(AgentTest, ALaterHeadHearsOfWhatIsWholeAndWhatWasToBeRemembered) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  Start(head, 1);
+  ASSERT_EQ(heard.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  for (const int64_t shard : {7, 8}) {
+    pb::ToNode bytes;
+    bytes.mutable_bytes()->set_shard(shard);
+    bytes.mutable_bytes()->set_total(4);
+    bytes.mutable_bytes()->set_data("12");  // Half.
+    agent_->Take(head, bytes);
+  }
+  pb::ToNode run;
+  pb::Order& order = *Order(run, 1, 1);
+  pb::DeviceShard& brought = *order.add_parts()->mutable_message()->mutable_bind()->add_shards();
+  brought.set_id(7);
+  brought.set_bytes(4);
+  brought.set_has_memory(true);
+  pb::DeviceShard& made = *order.add_parts()->mutable_message()->mutable_bind()->add_shards();
+  made.set_id(9);
+  made.set_bytes(4);
+  pb::TensorArg& output = *order.add_parts()->mutable_message()->mutable_execute()->add_outputs();
+  for (int rank = 0; rank < 8; ++rank) output.add_shards(rank == 5 ? 9 : 100 + rank);  // 4 and 5 are here.
+  agent_->Take(head, run);
+  ASSERT_EQ(heard.Next(pb::FromNode::kAnswer).answer().error().code(), 0);
+  pb::ToNode remember;
+  remember.mutable_remember()->set_count(3);
+  for (const char* handle : {"a", "b"}) remember.mutable_remember()->add_tensors()->set_handle(handle);
+  agent_->Take(head, remember);
+  remember.Clear();
+  remember.mutable_remember()->set_count(4);
+  remember.mutable_remember()->add_forgotten("a");
+  agent_->Take(head, remember);
+
+  Heard later;
+  const int64_t next = *Join(later, 5);
+  const pb::Joined joined = later.Next(pb::FromNode::kJoined).joined();
+  EXPECT_THAT(joined.shards(), testing::ElementsAre(7, 9));
+  EXPECT_EQ(joined.directory().term(), 1);
+  EXPECT_EQ(joined.directory().count(), 4);
+  ASSERT_EQ(joined.directory().tensors_size(), 1);
+  EXPECT_EQ(joined.directory().tensors(0).handle(), "b");
+
+  // A run that does not end well leaves none of its outputs.
+  Start(next, 2);
+  ASSERT_EQ(later.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  pb::ToNode fails;
+  pb::Order& second = *Order(fails, 2, 1);
+  *second.add_parts()->mutable_message()->mutable_execute()->add_outputs() = output;
+  second.add_parts()->add_ranks(99);
+  agent_->Take(next, fails);
+  EXPECT_NE(later.Next(pb::FromNode::kAnswer).answer().error().code(), 0);
+  remember.Clear();
+  remember.mutable_remember()->set_from_start(true);
+  remember.mutable_remember()->add_dropped(7);
+  agent_->Take(next, remember);
+  Heard last;
+  ASSERT_TRUE(Join(last, 6).ok());
+  const pb::Joined after = last.Next(pb::FromNode::kJoined).joined();
+  EXPECT_TRUE(after.shards().empty());
+  EXPECT_EQ(after.directory().term(), 5);
+  EXPECT_TRUE(after.directory().tensors().empty());
+}
+
 // All three come before the second has its turn.
 TEST_F(AgentTest, AStartThatWasEndedStartsNothing) {
   Heard heard;
@@ -270,7 +356,7 @@ TEST_F(AgentTest, AStartThatWasEndedStartsNothing) {
   pb::Join join;
   join.set_term(1);
   join.set_version("1");
-  head = *agent_->Join(join, say);
+  head = *agent_->Join(join, say, {});
   Start(head, 1);
   EXPECT_EQ(heard.Next(pb::FromNode::kStarted).started().generation(), 1);
   const pb::RanksStarted started = heard.Next(pb::FromNode::kStarted).started();

@@ -1,0 +1,60 @@
+#include "service/cluster/remembered.h"
+
+#include <utility>
+
+namespace hir::service {
+namespace {
+
+namespace pb = ::hostir::v1;
+
+constexpr int kTensorsOfMessage = 4096;
+
+// A message with room for one more.
+pb::Remember& Room(std::vector<pb::Remember>& messages, int64_t count) {
+  const bool is_full = messages.empty() || messages.back().tensors_size() >= kTensorsOfMessage ||
+                       messages.back().forgotten_size() >= kTensorsOfMessage;
+  if (is_full) messages.emplace_back().set_count(count);
+  return messages.back();
+}
+
+}  // namespace
+
+void Remembered::Add(pb::TensorRecord tensor) {
+  const std::scoped_lock lock(mutex_);
+  const std::string handle = tensor.handle();
+  tensors_[handle] = std::move(tensor);
+  news_[handle] = true;
+}
+
+void Remembered::Forget(const std::string& handle) {
+  const std::scoped_lock lock(mutex_);
+  if (tensors_.erase(handle) == 0) return;
+  news_[handle] = false;
+}
+
+std::vector<pb::Remember> Remembered::Take() {
+  const std::scoped_lock lock(mutex_);
+  std::vector<pb::Remember> messages;
+  if (news_.empty()) return messages;
+  ++count_;
+  for (const auto& [handle, is_there] : news_) {
+    pb::Remember& message = Room(messages, count_);
+    if (is_there) {
+      *message.add_tensors() = tensors_.at(handle);
+    } else {
+      message.add_forgotten(handle);
+    }
+  }
+  news_.clear();
+  return messages;
+}
+
+std::vector<pb::Remember> Remembered::All() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<pb::Remember> messages;
+  Room(messages, count_).set_from_start(true);
+  for (const auto& [handle, tensor] : tensors_) *Room(messages, count_).add_tensors() = tensor;
+  return messages;
+}
+
+}  // namespace hir::service
