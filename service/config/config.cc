@@ -1,6 +1,8 @@
 #include "service/config/config.h"
 
 #include <algorithm>
+#include <cctype>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -72,7 +74,17 @@ std::vector<Setting> MakeSettings() {
        "clients talk to the first, which heads the others",
        &Config::nodes},
       {"node", "which of --nodes this one is, from 0 on", &Config::node, 0, kNodesMost},
-      {"cluster", "the name of the cluster: nodes obey a head of the same name", &Config::cluster},
+      {"cluster",
+       "several daemons as one that etcd knows (etcd:10.0.0.9:2379, or several members with commas between): one of "
+       "them is elected to head the others, and clients talk to that one",
+       &Config::cluster},
+      {"cluster_name", "the name of the cluster: nodes obey a head of the same name", &Config::cluster_name},
+      {"cluster_size", "how many nodes a --cluster has", &Config::cluster_size, 0, kNodesMost},
+      {"node_address", "where the others of a --cluster reach this node, and what it is known by: tcp:10.0.0.1:7001",
+       &Config::node_address},
+      {"etcd_cert", "PEM file: the certificate that is shown to etcd", &Config::etcd_cert},
+      {"etcd_key", "PEM file: the private key of etcd_cert, which others cannot read", &Config::etcd_key},
+      {"etcd_ca", "PEM file: the authorities that sign etcd's certificates", &Config::etcd_ca},
       {"rates", "the file that hostir-eval --calibrate wrote of these devices: explain says how long runs take",
        &Config::rates},
       {"worker", "the worker program", &Config::worker},
@@ -142,6 +154,40 @@ Status Set(const Setting& setting, const Given& given, Config& config) {
   return {};
 }
 
+// The values of a --cluster, each with what it wants of the others.
+void CheckCluster(const Config& config,
+                  const std::function<void(const char* key, const std::string& value, const Status&)>& check) {
+  check("cluster", config.cluster, ParseEtcd(config.cluster).status());
+  if (!config.nodes.empty())
+    check("nodes", config.nodes, InvalidArgument("a cluster is known by a list or by etcd (--cluster), not by both"));
+  if (config.cluster_size < 1)
+    check("cluster_size", Cat(config.cluster_size), InvalidArgument("want how many nodes the --cluster has"));
+  const auto is_fit = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+  };
+  if (config.cluster_name.empty() || !std::ranges::all_of(config.cluster_name, is_fit))
+    check("cluster_name", config.cluster_name, InvalidArgument("want letters, digits and _-. alone"));
+  const Result<Address> address = ParseAddress(config.node_address);
+  if (!address.ok()) {
+    check("node_address", config.node_address, address.status());
+  } else if (!address->is_unix && address->target.ends_with(":0")) {
+    check("node_address", config.node_address, InvalidArgument("others have to know the port"));
+  } else {
+    check("node_address", config.node_address, CheckListen(*address, config.tls().all(), config.insecure_tcp));
+  }
+  const TlsFiles etcd = config.etcd_tls();
+  if (etcd.any() && !etcd.all()) {
+    check("etcd_ca", etcd.ca,
+          InvalidArgument("TLS with etcd wants three files, all or none: --etcd-cert, "
+                          "--etcd-key, --etcd-ca"));
+  } else if (etcd.all()) {
+    check("etcd_ca", etcd.ca, CheckCa(etcd.ca));
+    const Status cert = CheckCertificate(etcd.cert, TlsSide::kClient);
+    check("etcd_cert", etcd.cert, cert);
+    if (cert.ok()) check("etcd_key", etcd.key, CheckKey(etcd.key, etcd.cert));
+  }
+}
+
 // What holds of several values together; the fault names the one that can be changed.
 void CheckTogether(Resolution& resolved) {
   const Config& config = resolved.config;
@@ -152,7 +198,7 @@ void CheckTogether(Resolution& resolved) {
   const TlsFiles tls = config.tls();
   if (tls.all()) {
     check("tls_client_ca", tls.ca, CheckCa(tls.ca));
-    const Status cert = CheckCertificate(tls.cert, config.nodes.empty() ? TlsSide::kServer : TlsSide::kNode);
+    const Status cert = CheckCertificate(tls.cert, config.is_of_several() ? TlsSide::kNode : TlsSide::kServer);
     check("tls_cert", tls.cert, cert);
     if (cert.ok()) check("tls_key", tls.key, CheckKey(tls.key, tls.cert));
   } else if (tls.any()) {
@@ -172,6 +218,7 @@ void CheckTogether(Resolution& resolved) {
     check("nodes", config.nodes,
           CheckListen((*nodes)[static_cast<size_t>(config.node)], tls.all(), config.insecure_tcp));
   }
+  if (!config.cluster.empty()) CheckCluster(config, check);
   const Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return;  // Said already.
   check("listen", config.listen, CheckListen(*address, tls.all(), config.insecure_tcp));

@@ -32,14 +32,24 @@ struct Config {
   bool own_memory = false;
   bool nvlink_multicast = false;
   std::string peer_memory = "on";
-  std::string cluster = "hostir";
-  std::string nodes = {};   // A list of addresses, or a file; empty: this node is alone.
-  int64_t node = 0;         // Which of them this is.
+  // A node of several: by a list of addresses, or a file,
+  std::string nodes = {};
+  int64_t node = 0;  // of which this is one,
+  // or by etcd: "etcd:HOST:PORT,...". Both empty: this node is alone.
+  std::string cluster = {};
+  std::string cluster_name = "hostir";
+  int64_t cluster_size = 0;
+  std::string node_address = {};
+  std::string etcd_cert = {};  // Files; all three or none, as those of TLS.
+  std::string etcd_key = {};
+  std::string etcd_ca = {};
   std::string rates = {};   // A file; empty: none.
   std::string worker = {};  // hostir-worker beside the daemon.
   Limits limits = {};
 
   TlsFiles tls() const { return {tls_client_ca, tls_cert, tls_key}; }
+  TlsFiles etcd_tls() const { return {etcd_ca, etcd_cert, etcd_key}; }
+  bool is_of_several() const { return !nodes.empty() || !cluster.empty(); }
 };
 
 // A value that may be set. Its flag is --key with dashes, its variable HOSTIR_KEY, its key in a file `key`.

@@ -150,15 +150,21 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Blocks until a signal asks for the end (true: drain), or the opener of --alive-fd is gone (false:
-// nobody to drain for).
-bool WaitForEnd(const base::Fd& signals, const base::Fd& alive) {
+// kAsked: by a signal, to drain; kAbandoned: the opener of --alive-fd is gone, nobody to drain for; kChanged: whether
+// this node heads its cluster.
+enum class End : uint8_t { kAsked, kAbandoned, kChanged };
+
+// Blocks until there is a reason to end. `member` may be null.
+End WaitForEnd(const base::Fd& signals, const base::Fd& alive, Member* member) {
+  const bool heads = member != nullptr && member->heads();
   for (;;) {
-    pollfd fds[2] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) continue;
-    if (fds[0].revents != 0) return true;
+    const int changed = member == nullptr ? -1 : member->changed_fd();
+    pollfd fds[3] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}, {changed, POLLIN, 0}};
+    if (poll(fds, 3, -1) < 0) continue;
+    if (fds[0].revents != 0) return End::kAsked;
     char byte = 0;
-    if (fds[1].revents != 0 && read(alive.get(), &byte, 1) <= 0) return false;
+    if (fds[1].revents != 0 && read(alive.get(), &byte, 1) <= 0) return End::kAbandoned;
+    if (fds[2].revents != 0 && member->heads() != heads) return End::kChanged;
   }
 }
 
@@ -270,28 +276,84 @@ Result<std::unique_ptr<Exposer>> ExposeMetrics(const Config& config, const Engin
   return exposer;
 }
 
+void SayWaiting(const std::string& who) { spdlog::warn("waiting for {}", who); }
+
 // Null: this node is alone.
-Result<std::unique_ptr<Member>> JoinCluster(const Config& config, const EngineOptions& here) {
-  if (config.nodes.empty()) return std::unique_ptr<Member>();
-  MemberOptions options = {.cluster = config.cluster, .node = config.node, .tls = config.tls()};
-  HIR_ASSIGN(options.nodes, ParseNodes(config.nodes));
-  return Member::Make(std::move(options), here);
+Result<std::unique_ptr<Member>> JoinCluster(const Config& config, const EngineOptions& here, int interrupt_fd) {
+  if (!config.is_of_several()) return std::unique_ptr<Member>();
+  MemberOptions options = {.cluster = config.cluster_name, .tls = config.tls(), .listen = config.listen};
+  if (config.cluster.empty()) {
+    options.node = config.node;
+    HIR_ASSIGN(options.nodes, ParseNodes(config.nodes));
+  } else {
+    options.etcd_tls = config.etcd_tls();
+    options.size = config.cluster_size;
+    HIR_ASSIGN(options.etcd, ParseEtcd(config.cluster));
+    HIR_ASSIGN(options.address, ParseAddress(config.node_address));
+  }
+  return Member::Make(std::move(options), here, interrupt_fd, SayWaiting);
 }
 
-// A node that obeys: until asked to end.
-Ending ServeNode(const Member& member, const base::Fd& signals, const base::Fd& alive, base::Fd& ready) {
+// Of one process, whatever it is at the time.
+struct Ends {
+  const base::Fd& signals;
+  const base::Fd& alive;
+  base::Fd& ready;
+};
+
+// A node that obeys.
+End ServeNode(Member& member, const Ends& ends) {
   spdlog::info("ready node={}: its devices are the head's to order", member.address().ToString());
-  SayReady(member.address().ToString(), ready);
-  const bool asked = WaitForEnd(signals, alive);
+  SayReady(member.address().ToString(), ends.ready);
+  const End end = WaitForEnd(ends.signals, ends.alive, &member);
+  if (end == End::kChanged) return end;
   NotifyManager("STOPPING=1");
   spdlog::info("stopped");
-  return {.abandoned = !asked};
+  return end;
+}
+
+// Serves clients at `held`, with what `member`, unless it is null, heads. Returns when that is to end; kChanged: by
+// itself.
+Result<End> ServeClients(const Config& config, HeldAddress held, EngineOptions options, Member* member,
+                         const Ends& ends, int& code) {
+  code = kExitDevice;
+  if (member != nullptr) {
+    Result<EngineOptions> all =
+        member->AllNodes(options, config.limits, MachineMemoryBytes(), ends.signals.get(), SayWaiting);
+    if (all.status().code() == Code::kAborted) return End::kChanged;
+    if (all.status().code() == Code::kCancelled) return End::kAsked;
+    if (!all.ok()) return all.status().WithContext("the cluster");
+    options = *std::move(all);
+  }
+  Engine engine(options);
+  if (const Status status = engine.Start(); !status.ok())
+    return status.WithContext(Cat("cannot start ", options.num_devices(), " workers"));
+  code = kExitUsage;
+  HIR_ASSIGN(const std::unique_ptr<AccessLog> access, OpenAccessLog(config));
+  KeepTransport();
+  Result<std::unique_ptr<Server>> server = Server::Start(std::move(held), config.tls(), engine, access.get());
+  if (!server.ok()) code = CodeOfAddress(server.status());
+  if (!server.ok()) return server.status();
+  const Result<std::unique_ptr<Exposer>> exposer = ExposeMetrics(config, engine, **server);
+  if (!exposer.ok()) code = CodeOfAddress(exposer.status());
+  if (!exposer.ok()) return exposer.status();
+  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
+               options.threads_per_rank, getpid());
+  SayReady((*server)->address(), ends.ready);
+  const End end = WaitForEnd(ends.signals, ends.alive, member);
+  if (end == End::kAsked) Drain(options.limits.drain_timeout_ms, **server);
+  // While the server can still say so to those who wait.
+  engine.Stop(end == End::kChanged ? Unavailable("another node heads the cluster now: connect to that one") : Status());
+  if (access != nullptr) (void)access->Flush(std::chrono::seconds(1));
+  spdlog::info(end == End::kChanged ? "heads no longer" : "stopped");
+  return end;
 }
 
 // Returns when asked to end.
 Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
   const base::Fd alive(plumbing.alive_fd);
   base::Fd ready(plumbing.ready_fd);
+  const Ends ends = {signals, alive, ready};
   // First, since it takes no time: what is in the way of the address is known before any worker starts.
   Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return {address.status(), kExitUsage};
@@ -303,36 +365,32 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   if (!rates.ok()) return {rates.status(), kExitUsage};
   EngineOptions options = FindOptions(config, *request);
   options.rates = *std::move(rates);
-  const Result<std::unique_ptr<Member>> member = JoinCluster(config, options);
-  if (!member.ok()) return {member.status().WithContext("--nodes"), CodeOfAddress(member.status())};
-  if (*member != nullptr && !(*member)->is_head()) return ServeNode(**member, signals, alive, ready);
-  if (*member != nullptr) {
-    const auto waiting = [](const std::string& who) { spdlog::warn("waiting for {}", who); };
-    Result<EngineOptions> all =
-        (*member)->AllNodes(options, config.limits, MachineMemoryBytes(), signals.get(), waiting);
-    if (!all.ok()) return {all.status().WithContext("the cluster"), kExitDevice};
-    options = *std::move(all);
+  const Result<std::unique_ptr<Member>> joined = JoinCluster(config, options, signals.get());
+  if (joined.status().code() == Code::kCancelled) return {};
+  if (!joined.ok())
+    return {joined.status().WithContext(config.nodes.empty() ? "--cluster" : "--nodes"),
+            CodeOfAddress(joined.status())};
+  Member* const member = joined->get();
+  std::optional<HeldAddress> to_serve(*std::move(held));
+  for (;;) {
+    if (member != nullptr && !member->heads()) {
+      const End end = ServeNode(*member, ends);
+      if (end != End::kChanged) return {.abandoned = end == End::kAbandoned};
+      continue;
+    }
+    if (!to_serve) {
+      Result<HeldAddress> again = HeldAddress::Take(*address);
+      if (!again.ok())
+        return {again.status().WithContext(Cat("--listen=", config.listen)), CodeOfAddress(again.status())};
+      to_serve.emplace(*std::move(again));
+    }
+    int code = kExitFailed;
+    const Result<End> end = ServeClients(config, *std::move(to_serve), options, member, ends, code);
+    to_serve.reset();
+    if (!end.ok()) return {end.status(), code};
+    if (*end != End::kChanged) return {.abandoned = *end == End::kAbandoned};
+    member->StandAgain();
   }
-  Engine engine(options);
-  if (const Status status = engine.Start(); !status.ok()) {
-    return {status.WithContext(Cat("cannot start ", options.num_devices(), " workers")), kExitDevice};
-  }
-  Result<std::unique_ptr<AccessLog>> access = OpenAccessLog(config);
-  if (!access.ok()) return {access.status(), kExitUsage};
-  KeepTransport();
-  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), config.tls(), engine, access->get());
-  if (!server.ok()) return {server.status(), CodeOfAddress(server.status())};
-  const Result<std::unique_ptr<Exposer>> exposer = ExposeMetrics(config, engine, **server);
-  if (!exposer.ok()) return {exposer.status(), CodeOfAddress(exposer.status())};
-  spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
-               options.threads_per_rank, getpid());
-  SayReady((*server)->address(), ready);
-  const bool asked = WaitForEnd(signals, alive);
-  if (asked) Drain(options.limits.drain_timeout_ms, **server);
-  engine.Stop();  // While the server can still say so to those who wait.
-  if (*access != nullptr) (void)(*access)->Flush(std::chrono::seconds(1));
-  spdlog::info("stopped");
-  return {.abandoned = !asked};
 }
 
 // Flags, environment and file together.

@@ -1,4 +1,4 @@
-// Member: what a daemon is in a cluster of several: one node by its agent, and, the first of them, the head of all.
+// Member: what a daemon is in a cluster of several: one node by its agent, and, where it heads, the head of all.
 #pragma once
 
 #include <cstdint>
@@ -11,47 +11,74 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "service/cluster/agent.h"
+#include "service/cluster/cluster_ranks.h"
 #include "service/engine/engine.h"
 #include "service/links/node_links.h"
 #include "service/links/node_server.h"
+#include "service/member/membership.h"
 #include "service/os/address.h"
 #include "service/tls/files.h"
 
 namespace hir::service {
 
 struct MemberOptions {
-  std::string cluster = {};
+  std::string cluster = {};  // Its name.
+  TlsFiles tls = {};
+  std::string listen = {};  // Where clients are served by whoever heads.
+
+  // By a list, whose first node heads for good:
   std::vector<Address> nodes = {};
   int64_t node = 0;  // Which of them this is.
-  TlsFiles tls = {};
+  // Or, where there are some, by etcd, whose members these are: every node may head.
+  std::vector<std::string> etcd = {};
+  TlsFiles etcd_tls = {};
+  Address address = {};  // This node's, by which it is known for good.
+  int64_t size = 0;      // Nodes that there are.
 };
 
 // Threads: one.
 class Member {
  public:
-  // `here`: this node by itself. Its ranks start when the head says so.
-  // Errors: those of HeldAddress::Take; kUnavailable: nobody can listen there.
-  static Result<std::unique_ptr<Member>> Make(MemberOptions options, const EngineOptions& here);
+  // Told now and then what is waited for.
+  using Waiting = std::function<void(const std::string& who)>;
+  // `here`: this node by itself. Its ranks start when the head says so. With etcd it waits until it is registered.
+  // Errors: those of HeldAddress::Take; kUnavailable: nobody can listen there; those of Membership::WaitRegistered.
+  static Result<std::unique_ptr<Member>> Make(MemberOptions options, const EngineOptions& here, int interrupt_fd,
+                                              const Waiting& waiting);
 
-  bool is_head() const { return options_.node == 0; }
+  // Whether it heads now.
+  bool heads();
+  // Readable when that may have changed; below 0: it never does.
+  int changed_fd() const { return membership_ == nullptr ? -1 : membership_->fd(); }
+  // Whoever served clients has ended that: this node may head again.
+  void StandAgain();
   // Where the head reaches this node.
-  const Address& address() const { return options_.nodes[static_cast<size_t>(options_.node)]; }
+  const Address& address() const;
 
-  // Of the head: what the cluster is as the devices of one daemon, whose limits are `asked` with what depends on the
-  // machine settled for all nodes. Waits until all have joined.
-  // Errors: as of NodeLinks::WaitJoined; kFailedPrecondition: nodes that do not fit together, by name. The engine goes
-  // before this.
+  // While it heads: what the cluster is as the devices of one daemon, whose limits are `asked` with what depends on the
+  // machine settled for all nodes. Waits until all have joined; by etcd, until all were there once, since those that
+  // are not now are known.
+  // Errors: as of NodeLinks::WaitJoined; kFailedPrecondition: nodes that do not fit together, by name; kAborted: it
+  //         heads no longer. The engine goes before this.
   Result<EngineOptions> AllNodes(EngineOptions here, const Limits& asked, int64_t memory_bytes, int interrupt_fd,
-                                 const NodeLinks::Waiting& waiting);
+                                 const Waiting& waiting);
 
  private:
   explicit Member(MemberOptions options) : options_(std::move(options)) {}
+  bool has_etcd() const { return !options_.etcd.empty(); }
+  // What it knows of the nodes while it heads; by etcd, when all have registered.
+  Result<std::vector<::hostir::v1::NodeRecord>> WaitNodes(int interrupt_fd, const Waiting& waiting);
+
+  // What heads before left, and what is kept for later ones.
+  void Inherit(const Election::View& view, const std::vector<::hostir::v1::NodeRecord>& nodes,
+               const std::vector<std::optional<::hostir::v1::Joined>>& joined, ClusterOptions& cluster,
+               EngineOptions& here);
 
   const MemberOptions options_;
   std::unique_ptr<Agent> agent_;
-  std::optional<HeldAddress> held_;  // Of who is not the head, as the next: its socket is this user's alone.
+  std::optional<HeldAddress> held_;  // Of who serves its agent, as the next: its socket is this user's alone.
   std::unique_ptr<NodeServer> server_;
-  std::unique_ptr<NodeLinks> links_;  // Until the ranks have them.
+  std::unique_ptr<Membership> membership_;
 };
 
 }  // namespace hir::service

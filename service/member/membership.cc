@@ -1,0 +1,124 @@
+#include "service/member/membership.h"
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <utility>
+
+#include "csrc/base/quoted.h"
+
+namespace hir::service {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Changes are watched; so long after the look before there is one anyway.
+constexpr milliseconds kLookEvery{1200};
+constexpr milliseconds kLookAgain{250};  // Where something is missing: a head, or etcd.
+constexpr int kSayWaitingMs = 5000;
+
+}  // namespace
+
+Membership::Membership(Options options, std::unique_ptr<GrpcKv> kv)
+    : options_(std::move(options)),
+      kv_(std::move(kv)),
+      election_(options_.election, *kv_, base::Clock::Steady()),
+      thread_([this] { Loop(); }) {
+  kv_->Watch("/hostir/" + options_.election.cluster + "/lead/", [this] {
+    const std::scoped_lock lock(mutex_);
+    look_ = true;
+    wanted_.notify_all();
+  });
+}
+
+Membership::~Membership() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wanted_.notify_all();
+  thread_.join();
+}
+
+void Membership::Loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const bool stands = stands_;
+    if (std::exchange(deposed_, false)) election_.Depose();
+    for (auto& [key, value] : std::exchange(unwritten_, {})) election_.Keep(key, std::move(value));
+    look_ = false;
+    lock.unlock();
+    const Status status = election_.Look(stands && !options_.hears_head());
+    options_.on_term(election_.view().term);
+    lock.lock();
+    if (status.ok() != error_.ok()) {
+      if (status.ok()) {
+        spdlog::info("etcd is there again");
+      } else {
+        spdlog::warn("etcd is not there: who is a member, and heads, stays as it is error={}",
+                     base::Quoted(status.ToString()));
+      }
+    }
+    error_ = status;
+    const Election::View& now = election_.view();
+    is_registered_ = is_registered_ || (status.ok() && now.own >= 0);
+    if (election_.was_deposed()) {
+      if (view_.heads) spdlog::warn("term={} has another head: {}", now.term, now.head ? now.head->address() : "");
+      stands_ = false;  // Until whoever served clients has ended that.
+      election_.Yielded();
+    }
+    view_ = now;
+    changed_.Signal();
+    const bool is_settled = status.ok() && now.head && (!now.heads || !now.nodes.empty());
+    wanted_.wait_for(lock, is_settled ? kLookEvery : kLookAgain,
+                     [this] { return stopping_ || look_ || !unwritten_.empty(); });
+  }
+  lock.unlock();
+  election_.Leave();
+}
+
+Status Membership::WaitRegistered(int interrupt_fd, const Waiting& waiting) {
+  for (;;) {
+    pollfd fds[2] = {{interrupt_fd, POLLIN, 0}, {changed_.fd(), POLLIN, 0}};
+    const int ready = poll(fds, 2, kSayWaitingMs);
+    std::string why;
+    {
+      const std::scoped_lock lock(mutex_);
+      changed_.Clear();
+      if (is_registered_) return {};
+      if (error_.code() == Code::kFailedPrecondition || error_.code() == Code::kDataLoss) return error_;
+      why = error_.ok() ? "etcd" : error_.ToString();
+    }
+    if (fds[0].revents != 0) return Status(Code::kCancelled, "while it waited for " + why);
+    if (ready == 0) waiting(why);
+  }
+}
+
+void Membership::Stand() {
+  const std::scoped_lock lock(mutex_);
+  stands_ = true;
+  look_ = true;
+  wanted_.notify_all();
+}
+
+Election::View Membership::view() {
+  const std::scoped_lock lock(mutex_);
+  changed_.Clear();
+  return view_;
+}
+
+void Membership::Deposed() {
+  const std::scoped_lock lock(mutex_);
+  deposed_ = true;
+  look_ = true;
+  wanted_.notify_all();
+}
+
+void Membership::Keep(const std::string& key, std::optional<std::string> value) {
+  const std::scoped_lock lock(mutex_);
+  unwritten_[key] = std::move(value);
+  wanted_.notify_all();
+}
+
+}  // namespace hir::service

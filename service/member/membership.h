@@ -1,0 +1,69 @@
+// Membership: this node's place in a cluster that etcd knows: registered, and perhaps its head. A thread keeps it.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "csrc/base/status.h"
+#include "service/etcd/grpc_kv.h"
+#include "service/member/election.h"
+#include "service/os/wakeup.h"
+
+namespace hir::service {
+
+// Threads: any.
+class Membership {
+ public:
+  struct Options {
+    ElectionOptions election = {};
+    // Whether this node hears a head: while it does, whatever became of that one's lease, none is needed.
+    std::function<bool()> hears_head = {};
+    // Told of terms: orders of earlier ones are over.
+    std::function<void(int64_t)> on_term = {};
+  };
+  Membership(Options options, std::unique_ptr<GrpcKv> kv);
+  // Leaves, so that another head is elected at once, if etcd is there.
+  ~Membership();
+
+  // Waits until this node has a number. `waiting` is told now and then why it has none.
+  // Errors: kFailedPrecondition: the cluster does not want it; `interrupt_fd` got readable: kCancelled.
+  using Waiting = std::function<void(const std::string& why)>;
+  Status WaitRegistered(int interrupt_fd, const Waiting& waiting);
+
+  // From now on it may be elected; after a headship too.
+  void Stand();
+  // Readable after a change of the view, until then read by it.
+  int fd() const { return changed_.fd(); }
+  Election::View view();
+  // A later head has been elected, as a node said: etcd may not be there to ask.
+  void Deposed();
+  // Written by the head, as soon as etcd is there; nothing: erased.
+  void Keep(const std::string& key, std::optional<std::string> value);
+
+ private:
+  void Loop();
+
+  const Options options_;
+  const std::unique_ptr<GrpcKv> kv_;
+  Election election_;  // The thread's own.
+  std::mutex mutex_;
+  std::condition_variable wanted_;
+  Election::View view_;  // Guarded by mutex_: all below.
+  Status error_;         // Of the latest look.
+  bool is_registered_ = false;
+  bool stands_ = false;
+  bool look_ = false;
+  bool deposed_ = false;
+  bool stopping_ = false;
+  std::map<std::string, std::optional<std::string>> unwritten_;
+  Wakeup changed_;
+  std::thread thread_;
+};
+
+}  // namespace hir::service
