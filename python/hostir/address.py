@@ -1,4 +1,4 @@
-"""Where a daemon listens, as users write it: "unix:/path" or "tcp:host:port"."""
+"""Where a daemon listens, as users write it: "unix:/path" or "tcp:host:port", or several with commas between."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ def target(address: str, named: str = "address") -> str:
     if fault := _fault(address):
         raise invalid(f"{named} = {address!r}: {fault}")
     return address.removeprefix("tcp:")
+
+
+def addresses(text: str, named: str = "address") -> list[str]:
+    """Those of "tcp:a:7000,tcp:b:7000", each as ``target`` takes it. Raises InvalidArgument."""
+    each = text.split(",") if isinstance(text, str) else [text]
+    for address in each:
+        target(address, named)
+    return each
 
 
 def socket_path(address: str) -> str | None:

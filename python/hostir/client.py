@@ -18,9 +18,9 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from . import cuda, forks, gpu_array, private_daemon, program, tls, tracing, wire
+from . import cuda, forks, gpu_array, private_daemon, program, tracing, wire
 from . import inputs as inputs_
-from .address import socket_path, target
+from .address import addresses, socket_path
 from .array import Array
 from .backlog import Backlog, ends_with_runs, is_full_queue, pauses
 from .definition import FusionDefinition
@@ -41,6 +41,7 @@ from .named_program import NamedProgram
 from .plan import Plan
 from .profile import Profile
 from .progress import Display, PlanProgress
+from .reach import Reach
 from .replay import WrittenRun
 from .session import Session
 from .sharding import Sharding, assemble, elements
@@ -60,6 +61,7 @@ _CHANNEL = [
     # A daemon that is stopped, or a network that swallows everything, is noticed within 30 s.
     ("grpc.keepalive_time_ms", 10000),
     ("grpc.keepalive_timeout_ms", 20000),
+    ("grpc.http2.ping_timeout_ms", 20000),  # Newer gRPC reads this one, and waits a minute without it.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -104,9 +106,8 @@ class Client:
         traceparent: tracing.Traceparent | None = None,
     ) -> None:
         _check_seconds(lease, deadline)
-        grpc_target = target(address)
-        files = tls.files_for(address, ca, cert, key)
-        self.address = address
+        ends = addresses(address)
+        self._stub = Reach(ends, ca, cert, key, _CHANNEL)
         self.closed = False
         self._pid = forks.note_connecting()
         self._daemon = daemon
@@ -117,35 +118,36 @@ class Client:
         self._abandoned: collections.deque[str] = collections.deque()
         self._deadline = deadline
         self._uuids: dict[int, bytes] | None = None  # Of the GPUs, by device, once somebody asked.
-        self._channel = tls.channel(grpc_target, files, _CHANNEL)
-        self._stub = wire.runtime_stub(self._channel)
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:
-            # A future of the channel's would look for changes every 200 ms, and hold up close() for as long.
-            tls.wait_ready(self._stub, address, files, timeout)
+            self._stub.find(timeout)
             if lease is None:
-                lease = 0.0 if socket_path(address) is not None else LEASE_SECONDS
+                lease = 0.0 if len(ends) == 1 and socket_path(address) is not None else LEASE_SECONDS
             self._session_ = Session(self._stub, lease, told)
         except HostirError:
-            self._channel.close()
+            self._stub.close()
             raise
         except grpc.RpcError as error:
-            self._channel.close()
+            self._stub.close()
             failure = from_rpc(error)
-            if isinstance(failure, DeadlineExceeded):  # Of the first request, the only one that has a deadline.
+            # Of the first request, the only one that has a deadline.
+            if isinstance(failure, DeadlineExceeded) or len(ends) > 1:
                 failure = Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}")
             raise failure from None
         hello = self._session_.hello
         self._session = self._session_.id
-        self._transfers = Transfers(
-            self._stub, self._call, self._trace, self._session, address, int(hello.chunk_bytes_max)
-        )
+        self._transfers = Transfers(self._stub, self._call, self._trace, self._session, int(hello.chunk_bytes_max))
         self._message_bytes_max = int(hello.message_bytes_max)
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
         atexit.register(self.close)  # Before gRPC's own threads go.
+
+    @property
+    def address(self) -> str:
+        """Of the daemon; of several, the one that serves, or did last."""
+        return self._stub.address
 
     # --- tensors ------------------------------------------------------------------------------------------------
 
@@ -694,7 +696,7 @@ class Client:
         key = self._give_key(request if keyed is None else keyed)
         try:
             with self._display or contextlib.nullcontext():
-                return self._send(method, request, self._deadline if seconds is None else seconds)
+                return self._send(method, request, self._deadline if seconds is None else seconds, once=bool(key))
         except grpc.RpcError as error:
             failure = self._error(error, caller_location() if location is None else location)
             if key and error.code() in _UNKNOWN_ENDS:
@@ -717,16 +719,23 @@ class Client:
         request.request_key = key
         return key
 
-    def _send(self, method: Any, request: Any, seconds: float | None) -> Any:
+    def _send(self, method: Any, request: Any, seconds: float | None, *, once: bool = False) -> Any:
         """The answer; where the connection was cut off, over another. ``request`` may be what makes a stream of them.
-        Raises gRPC's errors."""
+        ``once``: another daemon, which does not know of it, does not get it, too. Raises gRPC's errors, and then
+        Unavailable."""
         while True:
+            daemon = self._session_.daemon
             try:
                 made = request() if callable(request) else request
                 return method(made, timeout=seconds, metadata=self._trace())
             except grpc.RpcError as error:
                 if self._session_.lease <= 0 or not self._is_cut_off(error) or not self._session_.resume():
                     raise
+                if once and self._session_.daemon != daemon:
+                    raise Unavailable(
+                        f"another daemon goes on with this session, at {self.address}: whether the one before carried "
+                        "this request out is not known; make it again"
+                    ) from None
 
     def _trace(self) -> tracing.Metadata:
         """The trace that a request made now belongs to."""
@@ -814,7 +823,7 @@ class Client:
         if self._pid != os.getpid():  # Closing would wait for threads that are not here.
             return
         self._session_.end()
-        self._channel.close()
+        self._stub.close()
         if self._daemon is not None:
             self._daemon.stop()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import forks, private_daemon, tracing
-from .address import target
+from .address import addresses
 from .array import Array
 from .client import CONNECT_SECONDS, Client
 from .definition import FusionDefinition
@@ -39,13 +39,14 @@ def connect(
 ) -> Client:
     """A client of a daemon that is ready to serve.
 
-    address: "unix:/path" or "tcp:host:port". Without it: ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given;
-    else a private daemon is started on ``devices`` ("cpu:4", "cuda:all", "cuda:0,2"), which ends with its workers when
-    this process does, however it does. Raises InvalidArgument for what is no address and for devices that cannot be
-    asked for; Unavailable within ``timeout`` seconds (10, with GPUs 60), with the private daemon's last log lines;
-    FailedPrecondition when it finds no device to use, and in a process forked from one that had connected before: gRPC
-    does not work there. Devices that cannot be used beside others that can are in ``status()["failed_devices"]``, each
-    with its error.
+    address: "unix:/path" or "tcp:host:port", or, of a cluster that elects its head, those of all its nodes with commas
+    between: the client finds the one that heads, and the next one when that has changed. Without it:
+    ``$HOSTIR_ADDRESS`` if set, unless ``devices`` is given; else a private daemon is started on ``devices`` ("cpu:4",
+    "cuda:all", "cuda:0,2"), which ends with its workers when this process does, however it does. Raises InvalidArgument
+    for what is no address and for devices that cannot be asked for; Unavailable within ``timeout`` seconds (10, with
+    GPUs 60), with the private daemon's last log lines; FailedPrecondition when it finds no device to use, and in a
+    process forked from one that had connected before: gRPC does not work there. Devices that cannot be used beside
+    others that can are in ``status()["failed_devices"]``, each with its error.
 
     ca, cert, key: paths of PEM files, with which a connection to "tcp:host:port" is one of TLS: the authorities that
     sign the daemon's certificate, this client's certificate, and its private key. Without them: ``$HOSTIR_CA``,
@@ -84,7 +85,7 @@ def connect(
     if address is None and devices is None:
         address = os.environ.get("HOSTIR_ADDRESS") or None
         if address is not None:
-            target(address, "$HOSTIR_ADDRESS")
+            addresses(address, "$HOSTIR_ADDRESS")
     if address is not None and log is not None:
         raise invalid(f"log: the daemon at {address} runs already, with a log of its own; devices= starts one")
     tracing.checked(traceparent)  # Before there is a daemon.

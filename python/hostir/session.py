@@ -11,7 +11,9 @@ from typing import Any
 
 import grpc
 
+from .errors import Unauthenticated
 from .progress import PlanProgress, listen
+from .reach import Reach
 from .wire import service_pb2 as pb
 
 _END_SECONDS = 0.1
@@ -21,7 +23,7 @@ _PAUSE_SECONDS = 0.05  # Between two attempts to come back.
 class Session:
     """Opened when it is made. Raises gRPC's errors. Threads: any may call."""
 
-    def __init__(self, stub: Any, lease: float, told: Callable[[PlanProgress], None] | None) -> None:
+    def __init__(self, stub: Reach, lease: float, told: Callable[[PlanProgress], None] | None) -> None:
         self._stub = stub
         self._told = told
         self._lock = threading.Lock()
@@ -31,6 +33,7 @@ class Session:
         self.hello = self._connect()
         self.id = str(self.hello.session_id)
         self.lease = self.hello.lease_ms / 1000  # Seconds, as the daemon grants it.
+        self.daemon = str(self.hello.daemon)  # Which one: the head of a cluster may be replaced.
 
     def _connect(self) -> Any:
         events = self._stub.Connect(self._request)
@@ -62,11 +65,14 @@ class Session:
                 return True
             self._request.session_id = self.id
             end = time.monotonic() + self.lease
+            self._stub.lost()
             while True:
                 try:
-                    self._stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=max(0.1, end - time.monotonic()))
-                    self._connect()
+                    self._stub.find(max(0.1, end - time.monotonic()))
+                    self.daemon = str(self._connect().daemon)
                     return True
+                except Unauthenticated:
+                    return False
                 except grpc.RpcError as error:
                     if error.code() == grpc.StatusCode.NOT_FOUND or time.monotonic() > end:
                         return False

@@ -71,19 +71,23 @@ def channel(target: str, files: Files | None, options: list[tuple[str, int]]) ->
     return grpc.secure_channel(target, credentials, options=options)
 
 
-def wait_ready(stub: rpc.RuntimeStub, address: str, files: Files | None, timeout: float) -> None:
-    """Returns when the daemon has answered. Raises grpc.RpcError when it has not in time; Unauthenticated at once for
-    what no waiting mends."""
+def wait_ready(
+    stub: rpc.RuntimeStub, address: str, files: Files | None, timeout: float, *, patient: bool = True
+) -> None:
+    """Returns when the daemon has answered. Raises grpc.RpcError when it has not in time, or, unless ``patient``, when
+    nobody listens there; Unauthenticated at once for what no waiting mends."""
     deadline = time.monotonic() + timeout
     if address.startswith("tcp:"):
         try:
             stub.Status(pb.StatusRequest(), timeout=timeout)
             return
         except grpc.RpcError as error:
+            if not patient and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise  # Nobody is there to say why.
             why = why_not_connected(address, files)
             if why:
                 raise Unauthenticated(f"the daemon at {address} {why}") from error
-    stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=max(0.01, deadline - time.monotonic()))
+    stub.Status(pb.StatusRequest(), wait_for_ready=patient, timeout=max(0.01, deadline - time.monotonic()))
 
 
 def why_not_connected(address: str, files: Files | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from . import gpu_array, shared_memory, tracing, wire
 from .address import socket_path
 from .errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
+from .reach import Reach
 from .wire import service_pb2 as pb
 
 _CHUNK_BYTES = 1 << 20
@@ -23,19 +24,23 @@ class Transfers:
 
     def __init__(
         self,
-        stub: Any,
+        stub: Reach,
         call: Callable[..., Any],
         trace: Callable[[], tracing.Metadata],
         session: str,
-        address: str,
         chunk_bytes: int,
     ) -> None:
         self._stub = stub
         self._call = call  # As Client._call.
         self._trace = trace  # As Client._trace.
         self._session = session
-        self._path = socket_path(address)  # None: nothing is shared.
+        self._shares = True
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
+
+    @property
+    def _path(self) -> str | None:
+        """Of the daemon's socket; None: nothing is shared."""
+        return socket_path(self._stub.address) if self._shares else None
 
     def upload(self, stored: np.ndarray[Any, Any], header: pb.UploadHeader) -> Any:
         """The daemon's word for the tensor made of ``stored``, of an axis that is sent once one element."""
@@ -63,7 +68,7 @@ class Transfers:
             assert self._path is not None
             with shared_memory.descriptors(self._path, reserved.token, reserved.shards) as given:
                 if given is None:
-                    self._path = None
+                    self._shares = False
                     return None
                 shared_memory.write(stored, reserved.shards, given)
             request = pb.CommitRequest(session_id=self._session, token=reserved.token)
@@ -115,7 +120,7 @@ class Transfers:
             assert self._path is not None
             with shared_memory.descriptors(self._path, shared.token, shared.shards) as given:
                 if given is None:
-                    self._path = None
+                    self._shares = False
                     return None
                 shape = tuple(shared.shape)
                 values = np.empty(_stored(shape, list(shared.sent_once)), wire.data_type(shared.dtype).numpy)
