@@ -18,6 +18,7 @@ import pytest
 import hostir
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
+from etcd import Etcd
 from eventually import eventually
 
 _LINE = re.compile(r"ready (?:address|node)=")
@@ -110,7 +111,8 @@ def certificates(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
 
 
 class Cluster:
-    """Nodes of ``devices`` each, whose files are in ``folder``; the first heads them."""
+    """Nodes of ``devices`` each, whose files are in ``folder``; the first heads them, or, with ``etcd``, whichever is
+    elected: the first to be started, while no other has to be."""
 
     def __init__(
         self,
@@ -119,6 +121,7 @@ class Cluster:
         nodes: int = 2,
         devices: str = "cpu:2",
         networks: Networks | None = None,
+        etcd: Etcd | None = None,
         **settings: Any,
     ) -> None:
         folder.chmod(0o700)
@@ -126,13 +129,17 @@ class Cluster:
         self._program = program
         self._devices = devices
         self._networks = networks
+        self._etcd = etcd
         self._settings = settings
         self.addresses = [networks.address(n) if networks else f"unix:{folder}/node{n}" for n in range(nodes)]
+        self.listens = [f"unix:{folder}/client{n}" for n in range(nodes)]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
         self._starts = [0] * nodes
         try:
-            for node in reversed(range(nodes)):
+            for node in range(nodes) if etcd else reversed(range(nodes)):
                 self.start(node)
+                if etcd:
+                    self.ready(node)  # Registered, the first elected: numbers are in this order.
             for node in range(nodes):
                 self.ready(node)
         except BaseException:
@@ -144,9 +151,8 @@ class Cluster:
         self._starts[node] += 1
         all_settings = {
             "devices": self._devices,
-            "listen": f"unix:{self.folder}/client{node}",
-            "nodes": ",".join(self.addresses),
-            "node": node,
+            "listen": self.listens[node],
+            **self._place(node),
             **self._settings,
             **settings,
         }
@@ -157,6 +163,15 @@ class Cluster:
         inside = self._networks.inside(node) if self._networks else []
         with self._log(node).open("wb") as log:
             self.processes[node] = subprocess.Popen([*inside, self._program, *flags], stdout=log, stderr=log)
+
+    def _place(self, node: int) -> dict[str, Any]:
+        if self._etcd is None:
+            return {"nodes": ",".join(self.addresses), "node": node}
+        return {
+            "cluster": self._etcd.cluster,
+            "cluster_size": len(self.addresses),
+            "node_address": self.addresses[node],
+        }
 
     def ready(self, node: int) -> None:
         process = self.processes[node]
@@ -170,8 +185,25 @@ class Cluster:
     def log(self, node: int) -> str:
         return self._log(node).read_text()
 
-    def client(self) -> hostir.Client:
-        return hostir.connect(f"unix:{self.folder}/client0", timeout=30)
+    def client(self, **options: Any) -> hostir.Client:
+        return hostir.connect(",".join(self.listens) if self._etcd else self.listens[0], timeout=30, **options)
+
+    def head(self) -> int:
+        """The node that serves clients, once there is one; with etcd."""
+        assert self._etcd is not None
+
+        def found() -> list[int]:
+            return [n for n in range(len(self.addresses)) if self.heads(n)]
+
+        return int(eventually(found)[0])
+
+    def heads(self, node: int) -> bool:
+        """As its log says."""
+        process = self.processes[node]
+        if process is None or process.poll() is not None:
+            return False
+        log = self.log(node)
+        return log.rfind("ready address=") > log.rfind("heads no longer")
 
     def signal(self, node: int, number: int) -> None:
         process = self.processes[node]

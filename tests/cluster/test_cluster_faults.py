@@ -313,10 +313,10 @@ def test_a_node_of_another_cluster(tmp_path: Path) -> None:
     program = private_daemon.find_daemon()
     listen = [f"--listen=unix:{folder}/client{node}" for node in range(2)]
     other = subprocess.Popen(
-        [program, f"--nodes={nodes}", "--node=1", "--cluster=theirs", listen[1]], stderr=subprocess.PIPE
+        [program, f"--nodes={nodes}", "--node=1", "--cluster-name=theirs", listen[1]], stderr=subprocess.PIPE
     )
     try:
-        head = [program, f"--nodes={nodes}", "--cluster=ours", listen[0], "--join-timeout-ms=20000"]
+        head = [program, f"--nodes={nodes}", "--cluster-name=ours", listen[0], "--join-timeout-ms=20000"]
         done = subprocess.run(head, capture_output=True, text=True, timeout=60)
         assert done.returncode == 3
         said = done.stdout + done.stderr
