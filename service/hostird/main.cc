@@ -288,14 +288,17 @@ Ending ServeNode(const Member& member, const base::Fd& signals, const base::Fd& 
   return {.abandoned = !asked};
 }
 
+// Of a list of nodes the first alone has clients. Nodes of one machine may then all be given the same --listen.
+bool HasClients(const Config& config) { return config.nodes.empty() || config.node == 0; }
+
 // Returns when asked to end.
 Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
   const base::Fd alive(plumbing.alive_fd);
   base::Fd ready(plumbing.ready_fd);
   // First, since it takes no time: what is in the way of the address is known before any worker starts.
-  Result<Address> address = ParseAddress(config.listen);
+  const Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return {address.status(), kExitUsage};
-  Result<HeldAddress> held = HeldAddress::Take(*address);
+  Result<HeldAddress> held = HasClients(config) ? HeldAddress::Take(*address) : HeldAddress();
   if (!held.ok()) return {held.status().WithContext(Cat("--listen=", config.listen)), CodeOfAddress(held.status())};
   const Result<DeviceRequest> request = ParseDevices(config.devices);
   if (!request.ok()) return {request.status().WithContext("--devices"), kExitUsage};
@@ -342,7 +345,7 @@ Resolution Configure(CLI::App& app, const std::vector<Given>& flags, const Plumb
   std::vector<Given> file;
   if (app.count("--config") > 0) file = FromFile(plumbing.config, faults);
   const std::vector<std::vector<Given>> layers = {file, FromEnvironment(environ, faults), flags};
-  Resolution resolved = Resolve(Defaults(), layers);
+  Resolution resolved = Resolve(Defaults(), layers, RankOfLauncher(environ));
   resolved.faults.insert(resolved.faults.begin(), faults.begin(), faults.end());
   return resolved;
 }
