@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -151,11 +152,13 @@ void RaiseDescriptorLimit() {
 }
 
 // Blocks until a signal asks for the end (true: drain), or the opener of --alive-fd is gone (false:
-// nobody to drain for).
-bool WaitForEnd(const base::Fd& signals, const base::Fd& alive) {
+// nobody to drain for). Meanwhile `probe` says whether the process does its work: as of Watchdog.
+bool WaitForEnd(const base::Fd& signals, const base::Fd& alive, std::function<void()> probe) {
+  Watchdog watchdog(WatchdogTimeout(), std::move(probe));
   for (;;) {
+    watchdog.Look();
     pollfd fds[2] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) continue;
+    if (poll(fds, 2, watchdog.MsToWait()) <= 0) continue;
     if (fds[0].revents != 0) return true;
     char byte = 0;
     if (fds[1].revents != 0 && read(alive.get(), &byte, 1) <= 0) return false;
@@ -282,7 +285,7 @@ Result<std::unique_ptr<Member>> JoinCluster(const Config& config, const EngineOp
 Ending ServeNode(const Member& member, const base::Fd& signals, const base::Fd& alive, base::Fd& ready) {
   spdlog::info("ready node={}: its devices are the head's to order", member.address().ToString());
   SayReady(member.address().ToString(), ready);
-  const bool asked = WaitForEnd(signals, alive);
+  const bool asked = WaitForEnd(signals, alive, [&member] { (void)member.kept_bytes(); });
   NotifyManager("STOPPING=1");
   spdlog::info("stopped");
   return {.abandoned = !asked};
@@ -330,7 +333,7 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
                options.threads_per_rank, getpid());
   SayReady((*server)->address(), ready);
-  const bool asked = WaitForEnd(signals, alive);
+  const bool asked = WaitForEnd(signals, alive, [&engine] { (void)engine.report(); });
   if (asked) Drain(options.limits.drain_timeout_ms, **server);
   engine.Stop();  // While the server can still say so to those who wait.
   if (*access != nullptr) (void)(*access)->Flush(std::chrono::seconds(1));

@@ -36,6 +36,8 @@ class Member {
   bool is_head() const { return options_.node == 0; }
   // Where the head reaches this node.
   const Address& address() const { return options_.nodes[static_cast<size_t>(options_.node)]; }
+  // What this node keeps of tensors.
+  int64_t kept_bytes() const { return agent_->kept_bytes(); }
 
   // Of the head: what the cluster is as the devices of one daemon, whose limits are `asked` with what depends on the
   // machine settled for all nodes. Waits until all have joined.
