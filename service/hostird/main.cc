@@ -34,6 +34,7 @@
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
+#include "service/os/listen.h"
 #include "service/os/machine_memory.h"
 #include "service/os/node_list.h"
 #include "service/os/notify.h"
@@ -301,7 +302,11 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   // First, since it takes no time: what is in the way of the address is known before any worker starts.
   const Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return {address.status(), kExitUsage};
-  Result<HeldAddress> held = HasClients(config) ? HeldAddress::Take(*address) : HeldAddress();
+  Result<std::optional<Listening>> given = TakeListening(*address);
+  if (!given.ok()) return {given.status(), kExitUsage};
+  Result<HeldAddress> held = !HasClients(config)  ? HeldAddress()
+                             : given->has_value() ? HeldAddress::TakeGiven(*address)
+                                                  : HeldAddress::Take(*address);
   if (!held.ok()) return {held.status().WithContext(Cat("--listen=", config.listen)), CodeOfAddress(held.status())};
   const Result<DeviceRequest> request = ParseDevices(config.devices);
   if (!request.ok()) return {request.status().WithContext("--devices"), kExitUsage};
@@ -326,7 +331,8 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   Result<std::unique_ptr<AccessLog>> access = OpenAccessLog(config);
   if (!access.ok()) return {access.status(), kExitUsage};
   KeepTransport();
-  const Result<std::unique_ptr<Server>> server = Server::Start(*std::move(held), config.tls(), engine, access->get());
+  const Result<std::unique_ptr<Server>> server =
+      Server::Start(*std::move(held), config.tls(), engine, access->get(), *std::move(given));
   if (!server.ok()) return {server.status(), CodeOfAddress(server.status())};
   const Result<std::unique_ptr<Exposer>> exposer = ExposeMetrics(config, engine, **server);
   if (!exposer.ok()) return {exposer.status(), CodeOfAddress(exposer.status())};
