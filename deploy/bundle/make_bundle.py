@@ -28,7 +28,7 @@ def collect_client(build: Path, out: Path) -> None:
     for name in ("LICENSE", "README.md"):
         shutil.copy2(ROOT / name, out)
     shutil.copy2(ROOT / "deploy/bundle/README.md", out / "BUNDLE.md")
-    for folder in ("deploy/systemd", "docs"):
+    for folder in ("deploy/mpi", "deploy/slurm", "deploy/systemd", "docs"):
         shutil.copytree(ROOT / folder, out / folder)
 
 

@@ -73,7 +73,8 @@ std::vector<Setting> MakeSettings() {
        "several daemons as one: their addresses (tcp:10.0.0.1:7001,tcp:10.0.0.2:7001), or a file with one a line; "
        "clients talk to the first, which heads the others",
        &Config::nodes},
-      {"node", "which of --nodes this one is, from 0 on", &Config::node, 0, kNodesMost},
+      {"node", "which of --nodes this one is, from 0 on; -1: as mpirun or srun numbers its processes", &Config::node,
+       -1, kNodesMost},
       {"cluster",
        "several daemons as one that etcd knows (etcd:10.0.0.9:2379, or several members with commas between): one of "
        "them is elected to head the others, and clients talk to that one",
@@ -188,8 +189,23 @@ void CheckCluster(const Config& config,
   }
 }
 
+// The number that a launcher gave is this node's where nobody gave one.
+Status NumberByLauncher(const std::optional<LauncherRank>& launcher, Resolution& resolved) {
+  if (!launcher.has_value()) {
+    return InvalidArgument(Cat("which of --nodes this one is, from 0 on, nobody says, and no launcher: none of ",
+                               base::Join(kLauncherRanks, ", "), " is set"));
+  }
+  const std::optional<int64_t> rank = base::ParseInt(launcher->text);
+  if (!rank.has_value() || *rank < 0)
+    return InvalidArgument(Cat("the launcher's ", launcher->variable, "=", base::Quoted(launcher->text),
+                               " is not the number of a process"));
+  resolved.config.node = *rank;
+  resolved.origins["node"] = launcher->variable;
+  return {};
+}
+
 // What holds of several values together; the fault names the one that can be changed.
-void CheckTogether(Resolution& resolved) {
+void CheckTogether(const std::optional<LauncherRank>& launcher, Resolution& resolved) {
   const Config& config = resolved.config;
   const auto check = [&](const char* key, const std::string& value, const Status& status) {
     if (status.ok()) return;
@@ -211,6 +227,8 @@ void CheckTogether(Resolution& resolved) {
     const Result<std::vector<Address>> nodes = ParseNodes(config.nodes);
     check("nodes", config.nodes, nodes.status());
     if (!nodes.ok()) return;
+    if (config.node < 0) check("node", Cat(config.node), NumberByLauncher(launcher, resolved));
+    if (config.node < 0) return;
     if (config.node >= std::ssize(*nodes)) {
       check("node", Cat(config.node), InvalidArgument(Cat("--nodes has ", nodes->size(), ", from 0 on")));
       return;
@@ -270,7 +288,8 @@ std::vector<Given> FromEnvironment(const char* const* environment, std::vector<s
   return all;
 }
 
-Resolution Resolve(Config defaults, std::span<const std::vector<Given>> layers) {
+Resolution Resolve(Config defaults, std::span<const std::vector<Given>> layers,
+                   const std::optional<LauncherRank>& launcher) {
   Resolution resolved = {.config = std::move(defaults), .origins = {}, .faults = {}};
   for (const Setting& setting : Settings()) resolved.origins[setting.key] = "default";
   for (const std::vector<Given>& layer : layers) {
@@ -290,7 +309,7 @@ Resolution Resolve(Config defaults, std::span<const std::vector<Given>> layers) 
       resolved.origins[given.key] = given.origin;
     }
   }
-  CheckTogether(resolved);
+  CheckTogether(launcher, resolved);
   return resolved;
 }
 

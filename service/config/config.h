@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "csrc/base/status.h"
 #include "service/engine/limits.h"
+#include "service/os/node_list.h"
 #include "service/tls/files.h"
 
 namespace hir::service {
@@ -34,7 +36,7 @@ struct Config {
   std::string peer_memory = "on";
   // A node of several: by a list of addresses, or a file,
   std::string nodes = {};
-  int64_t node = 0;  // of which this is one,
+  int64_t node = -1;  // of which this is one; -1: as the launcher numbers it,
   // or by etcd: "etcd:HOST:PORT,...". Both empty: this node is alone.
   std::string cluster = {};
   std::string cluster_name = "hostir";
@@ -99,7 +101,8 @@ struct Resolution {
 };
 
 // `layers`: the weakest first: file, environment, flags. `defaults`: what nobody gave. Every value is checked, also one
-// that a stronger layer replaces.
-Resolution Resolve(Config defaults, std::span<const std::vector<Given>> layers);
+// that a stronger layer replaces. `launcher`: what numbers this node where no layer does.
+Resolution Resolve(Config defaults, std::span<const std::vector<Given>> layers,
+                   const std::optional<LauncherRank>& launcher = {});
 
 }  // namespace hir::service

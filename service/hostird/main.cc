@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -33,6 +34,7 @@
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
+#include "service/os/listen.h"
 #include "service/os/machine_memory.h"
 #include "service/os/node_list.h"
 #include "service/os/notify.h"
@@ -154,13 +156,16 @@ void RaiseDescriptorLimit() {
 // this node heads its cluster.
 enum class End : uint8_t { kAsked, kAbandoned, kChanged };
 
-// Blocks until there is a reason to end. `member` may be null.
-End WaitForEnd(const base::Fd& signals, const base::Fd& alive, Member* member) {
+// Blocks until there is a reason to end. `member` may be null. Meanwhile `probe` says whether the process does its
+// work: as of Watchdog.
+End WaitForEnd(const base::Fd& signals, const base::Fd& alive, Member* member, std::function<void()> probe) {
   const bool heads = member != nullptr && member->heads();
+  Watchdog watchdog(WatchdogTimeout(), std::move(probe));
   for (;;) {
+    watchdog.Look();
     const int changed = member == nullptr ? -1 : member->changed_fd();
     pollfd fds[3] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}, {changed, POLLIN, 0}};
-    if (poll(fds, 3, -1) < 0) continue;
+    if (poll(fds, 3, watchdog.MsToWait()) <= 0) continue;
     if (fds[0].revents != 0) return End::kAsked;
     char byte = 0;
     if (fds[1].revents != 0 && read(alive.get(), &byte, 1) <= 0) return End::kAbandoned;
@@ -305,7 +310,7 @@ struct Ends {
 End ServeNode(Member& member, const Ends& ends) {
   spdlog::info("ready node={}: its devices are the head's to order", member.address().ToString());
   SayReady(member.address().ToString(), ends.ready);
-  const End end = WaitForEnd(ends.signals, ends.alive, &member);
+  const End end = WaitForEnd(ends.signals, ends.alive, &member, [&member] { (void)member.kept_bytes(); });
   if (end == End::kChanged) return end;
   NotifyManager("STOPPING=1");
   spdlog::info("stopped");
@@ -314,8 +319,8 @@ End ServeNode(Member& member, const Ends& ends) {
 
 // Serves clients at `held`, with what `member`, unless it is null, heads. Returns when that is to end; kChanged: by
 // itself.
-Result<End> ServeClients(const Config& config, HeldAddress held, EngineOptions options, Member* member,
-                         const Ends& ends, int& code) {
+Result<End> ServeClients(const Config& config, HeldAddress held, std::optional<Listening> given, EngineOptions options,
+                         Member* member, const Ends& ends, int& code) {
   code = kExitDevice;
   if (member != nullptr) {
     Result<EngineOptions> all =
@@ -331,7 +336,8 @@ Result<End> ServeClients(const Config& config, HeldAddress held, EngineOptions o
   code = kExitUsage;
   HIR_ASSIGN(const std::unique_ptr<AccessLog> access, OpenAccessLog(config));
   KeepTransport();
-  Result<std::unique_ptr<Server>> server = Server::Start(std::move(held), config.tls(), engine, access.get());
+  Result<std::unique_ptr<Server>> server =
+      Server::Start(std::move(held), config.tls(), engine, access.get(), std::move(given));
   if (!server.ok()) code = CodeOfAddress(server.status());
   if (!server.ok()) return server.status();
   const Result<std::unique_ptr<Exposer>> exposer = ExposeMetrics(config, engine, **server);
@@ -340,7 +346,7 @@ Result<End> ServeClients(const Config& config, HeldAddress held, EngineOptions o
   spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
                options.threads_per_rank, getpid());
   SayReady((*server)->address(), ends.ready);
-  const End end = WaitForEnd(ends.signals, ends.alive, member);
+  const End end = WaitForEnd(ends.signals, ends.alive, member, [&engine] { (void)engine.report(); });
   if (end == End::kAsked) Drain(options.limits.drain_timeout_ms, **server);
   // While the server can still say so to those who wait.
   engine.Stop(end == End::kChanged ? Unavailable("another node heads the cluster now: connect to that one") : Status());
@@ -349,15 +355,27 @@ Result<End> ServeClients(const Config& config, HeldAddress held, EngineOptions o
   return end;
 }
 
+// Of a list of nodes the first alone has clients. Nodes of one machine may then all be given the same --listen.
+bool HasClients(const Config& config) { return config.nodes.empty() || config.node == 0; }
+
 // Returns when asked to end.
 Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& signals) {
   const base::Fd alive(plumbing.alive_fd);
   base::Fd ready(plumbing.ready_fd);
   const Ends ends = {signals, alive, ready};
   // First, since it takes no time: what is in the way of the address is known before any worker starts.
-  Result<Address> address = ParseAddress(config.listen);
+  const Result<Address> address = ParseAddress(config.listen);
   if (!address.ok()) return {address.status(), kExitUsage};
-  Result<HeldAddress> held = HeldAddress::Take(*address);
+  Result<std::optional<Listening>> taken = TakeListening(*address);
+  if (!taken.ok()) return {taken.status(), kExitUsage};
+  std::optional<Listening> given = *std::move(taken);
+  if (given.has_value() && !config.cluster.empty()) {
+    return {InvalidArgument("a socket of the manager's, and --cluster: each node listens when it heads, by itself"),
+            kExitUsage};
+  }
+  Result<HeldAddress> held = !HasClients(config) ? HeldAddress()
+                             : given.has_value() ? HeldAddress::TakeGiven(*address)
+                                                 : HeldAddress::Take(*address);
   if (!held.ok()) return {held.status().WithContext(Cat("--listen=", config.listen)), CodeOfAddress(held.status())};
   const Result<DeviceRequest> request = ParseDevices(config.devices);
   if (!request.ok()) return {request.status().WithContext("--devices"), kExitUsage};
@@ -385,7 +403,9 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
       to_serve.emplace(*std::move(again));
     }
     int code = kExitFailed;
-    const Result<End> end = ServeClients(config, *std::move(to_serve), options, member, ends, code);
+    // What was given is there once: whoever serves again is of a --cluster.
+    const Result<End> end =
+        ServeClients(config, *std::move(to_serve), std::exchange(given, std::nullopt), options, member, ends, code);
     to_serve.reset();
     if (!end.ok()) return {end.status(), code};
     if (*end != End::kChanged) return {.abandoned = *end == End::kAbandoned};
@@ -400,7 +420,7 @@ Resolution Configure(CLI::App& app, const std::vector<Given>& flags, const Plumb
   std::vector<Given> file;
   if (app.count("--config") > 0) file = FromFile(plumbing.config, faults);
   const std::vector<std::vector<Given>> layers = {file, FromEnvironment(environ, faults), flags};
-  Resolution resolved = Resolve(Defaults(), layers);
+  Resolution resolved = Resolve(Defaults(), layers, RankOfLauncher(environ));
   resolved.faults.insert(resolved.faults.begin(), faults.begin(), faults.end());
   return resolved;
 }

@@ -54,6 +54,8 @@ class Member {
   void StandAgain();
   // Where the head reaches this node.
   const Address& address() const;
+  // What this node keeps of tensors.
+  int64_t kept_bytes() const { return agent_->kept_bytes(); }
 
   // While it heads: what the cluster is as the devices of one daemon, whose limits are `asked` with what depends on the
   // machine settled for all nodes. Waits until all have joined; by etcd, until all were there once, since those that

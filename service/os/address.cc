@@ -159,8 +159,15 @@ Result<HeldAddress> HeldAddress::Take(const Address& address) {
   return HeldAddress(address, std::move(lock));
 }
 
+Result<HeldAddress> HeldAddress::TakeGiven(const Address& address) {
+  if (!address.is_unix) return HeldAddress(address, base::Fd(), /*given=*/true);
+  HIR_ASSIGN(base::Fd lock, LockPath(address.target));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return InUse(address);
+  return HeldAddress(address, std::move(lock), /*given=*/true);
+}
+
 HeldAddress::~HeldAddress() {
-  if (lock_.valid()) (void)RemoveSocket(address_.target).ok();
+  if (lock_.valid() && !given_) (void)RemoveSocket(address_.target).ok();
 }
 
 }  // namespace hir::service

@@ -40,20 +40,24 @@ class HeldAddress {
   // Errors: kAlreadyExists when another process listens there; kPermissionDenied for a directory that others may enter;
   //         kInvalidArgument for a path where something else is, which stays; kUnavailable.
   static Result<HeldAddress> Take(const Address& address);
+  // The same of an address where somebody else made the socket (TakeListening), and removes it.
+  static Result<HeldAddress> TakeGiven(const Address& address);
 
   HeldAddress() = default;
   HeldAddress(HeldAddress&& other) noexcept
-      : address_(std::exchange(other.address_, {})), lock_(std::move(other.lock_)) {}
+      : address_(std::exchange(other.address_, {})), lock_(std::move(other.lock_)), given_(other.given_) {}
   HeldAddress& operator=(HeldAddress&&) = delete;
   ~HeldAddress();
 
   const Address& address() const { return address_; }
 
  private:
-  HeldAddress(Address address, base::Fd lock) : address_(std::move(address)), lock_(std::move(lock)) {}
+  HeldAddress(Address address, base::Fd lock, bool given = false)
+      : address_(std::move(address)), lock_(std::move(lock)), given_(given) {}
 
   Address address_;
   base::Fd lock_;  // Of a socket's path.
+  bool given_ = false;
 };
 
 }  // namespace hir::service

@@ -1,6 +1,7 @@
-// ListenOn: sockets that listen on an address.
+// ListenOn: sockets that listen on an address. TakeListening: those that a manager of services made.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,10 @@ struct Listening {
 // A Unix socket is this user's alone: its mode is 0600. Of the addresses of a host those that cannot be listened on are
 // left out. Errors: kUnavailable: none of them can.
 Result<Listening> ListenOn(const Address& address);
+
+// The sockets that this process was given to listen by, by $LISTEN_FDS of $LISTEN_PID (sd_listen_fds(3)); nothing where
+// there are none. What it starts does not get them. Call it once, before anything else has descriptors to start with.
+// Errors: kInvalidArgument: one of them does not listen on `address`.
+Result<std::optional<Listening>> TakeListening(const Address& address);
 
 }  // namespace hir::service

@@ -83,4 +83,15 @@ Result<std::vector<std::string>> ParseEtcd(std::string_view text) {
   return members;
 }
 
+std::optional<LauncherRank> RankOfLauncher(const char* const* environment) {
+  for (const std::string_view variable : kLauncherRanks) {
+    for (const char* const* entry = environment; *entry != nullptr; ++entry) {
+      const std::string_view text = *entry;
+      if (text.starts_with(variable) && text.substr(variable.size()).starts_with('='))
+        return LauncherRank{variable, std::string(text.substr(variable.size() + 1))};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace hir::service

@@ -52,9 +52,12 @@ void SetEpoll(const base::Fd& epoll, int operation, int fd, uint32_t events) {
 
 }  // namespace
 
-Result<std::unique_ptr<Listener>> Listener::Open(const Address& address, const ListenerOptions& options) {
-  HIR_ASSIGN(Listening listening, ListenOn(address));
-  return std::unique_ptr<Listener>(new Listener(std::move(listening), address.is_unix, options));
+Result<std::unique_ptr<Listener>> Listener::Open(const Address& address, const ListenerOptions& options,
+                                                 std::optional<Listening> given) {
+  if (!given.has_value()) {
+    HIR_ASSIGN(given, ListenOn(address));
+  }
+  return std::unique_ptr<Listener>(new Listener(*std::move(given), address.is_unix, options));
 }
 
 Listener::Listener(Listening listening, bool is_unix, const ListenerOptions& options)

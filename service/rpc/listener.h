@@ -50,8 +50,10 @@ class Listener {
   static constexpr std::string_view kMemoryPreface = "HOSTIR-SHARED-MEMORY/1\r\n";
   static constexpr size_t kTokenBytes = 32;
 
-  // Clients that connect from now on wait for Start. Errors: kUnavailable: the address cannot be listened on.
-  static Result<std::unique_ptr<Listener>> Open(const Address& address, const ListenerOptions& options);
+  // Clients that connect from now on wait for Start. `given`: sockets that listen on the address already.
+  // Errors: kUnavailable: the address cannot be listened on.
+  static Result<std::unique_ptr<Listener>> Open(const Address& address, const ListenerOptions& options,
+                                                std::optional<Listening> given = {});
   ~Listener() { Stop(); }
 
   const std::string& address() const { return address_; }

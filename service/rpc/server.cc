@@ -150,12 +150,13 @@ class GrpcServer final : public Server {
 
 void KeepTransport() { grpc_init(); }  // The reference that no grpc_shutdown gives back.
 
-Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, const TlsFiles& tls, Engine& engine,
-                                              AccessLog* access) {
+Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, const TlsFiles& tls, Engine& engine, AccessLog* access,
+                                              std::optional<Listening> given) {
   const Limits& limits = engine.options().limits;
   const bool has_tls = tls.all() && !held.address().is_unix;
-  HIR_ASSIGN(std::unique_ptr<Listener> listener,
-             Listener::Open(held.address(), {.connections_max = limits.connections_max, .tls = has_tls}));
+  HIR_ASSIGN(
+      std::unique_ptr<Listener> listener,
+      Listener::Open(held.address(), {.connections_max = limits.connections_max, .tls = has_tls}, std::move(given)));
   auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine, access);
   HIR_TRY(server->Serve(tls, limits));
   return std::unique_ptr<Server>(std::move(server));

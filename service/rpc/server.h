@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "csrc/base/clock.h"
@@ -11,6 +12,7 @@
 #include "service/log/access_log.h"
 #include "service/metrics/exposer.h"
 #include "service/os/address.h"
+#include "service/os/listen.h"
 #include "service/tls/files.h"
 
 namespace hir::service {
@@ -25,9 +27,9 @@ class Server {
   // `engine` has been started, and outlives the server, as `access` does: the access log, or null. `tls`: all of its
   // files, which have been checked: over TCP only those are served that show a certificate of its authorities; what
   // replaces a file holds for connections from some seconds after on. None: what connects is served.
-  // Errors: kUnavailable: the address cannot be listened on.
+  // `given`: sockets that listen on the address already. Errors: kUnavailable: the address cannot be listened on.
   static Result<std::unique_ptr<Server>> Start(HeldAddress held, const TlsFiles& tls, Engine& engine,
-                                               AccessLog* access = nullptr);
+                                               AccessLog* access = nullptr, std::optional<Listening> given = {});
   virtual ~Server() = default;
 
   virtual const std::string& address() const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".

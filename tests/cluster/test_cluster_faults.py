@@ -316,7 +316,7 @@ def test_a_node_of_another_cluster(tmp_path: Path) -> None:
         [program, f"--nodes={nodes}", "--node=1", "--cluster-name=theirs", listen[1]], stderr=subprocess.PIPE
     )
     try:
-        head = [program, f"--nodes={nodes}", "--cluster-name=ours", listen[0], "--join-timeout-ms=20000"]
+        head = [program, f"--nodes={nodes}", "--node=0", "--cluster-name=ours", listen[0], "--join-timeout-ms=20000"]
         done = subprocess.run(head, capture_output=True, text=True, timeout=60)
         assert done.returncode == 3
         said = done.stdout + done.stderr
@@ -330,7 +330,8 @@ def test_a_node_that_does_not_come(tmp_path: Path) -> None:
     folder = tmp_path / "nodes"
     folder.mkdir(mode=0o700)
     nodes = f"unix:{folder}/0,unix:{folder}/1"
-    head = [private_daemon.find_daemon(), f"--nodes={nodes}", f"--listen=unix:{folder}/c", "--join-timeout-ms=300"]
+    listen = f"--listen=unix:{folder}/c"
+    head = [private_daemon.find_daemon(), f"--nodes={nodes}", "--node=0", listen, "--join-timeout-ms=300"]
     done = subprocess.run(head, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
     assert "join_timeout_ms" in done.stdout + done.stderr and "node 1 (" in done.stdout + done.stderr

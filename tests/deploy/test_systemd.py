@@ -1,14 +1,17 @@
-"""The unit of deploy/systemd: systemd reads it, hostird knows its flags and settings, and its command becomes ready."""
+"""The units of deploy/systemd: systemd reads them, hostird knows flags and settings, and what they start is ready."""
 
 from __future__ import annotations
 
 import configparser
+import getpass
 import os
+import re
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +113,103 @@ def test_its_command_becomes_ready(tmp_path: Path) -> None:
         daemon.kill()
         daemon.wait()
         notify.close()
+
+
+def test_all_units_are_read_by_systemd(tmp_path: Path) -> None:
+    """As they are, but for the program: systemd wants one that is there."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze on this machine")
+    user = getpass.getuser()
+    units = []
+    for unit in [*UNIT.parent.glob("*.service"), *UNIT.parent.glob("*.socket")]:
+        copy = tmp_path / unit.name.replace("@.", f"@{user}.")
+        copy.write_text(unit.read_text().replace("/opt/hostir/bin/hostird", str(DAEMON)))
+        units.append(copy)
+    assert len(units) == 3
+    for unit in units:
+        verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
+        done = subprocess.run(verify, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and "hostir" not in done.stderr, done.stderr
+
+
+def values(unit: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, value in re.findall(r"^(\w+)=(.*)$", (UNIT.parent / unit).read_text(), re.M):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def test_the_socket_is_the_one_that_the_daemon_listens_on() -> None:
+    (path,) = values("hostird@.socket")["ListenStream"]
+    (start,) = values("hostird@.service")["ExecStart"]
+    assert f"--listen unix:{path}" in start
+    assert values("hostird@.service")["RuntimeDirectoryPreserve"] == ["yes"]  # It stays when the daemon ends.
+
+
+@pytest.mark.parametrize("unit", ["hostird@.service", "hostird-node.service"])
+def test_what_every_daemon_is_held_to(unit: str) -> None:
+    held = {
+        key: values(unit)[key] for key in ("Type", "OOMPolicy", "MemoryMax", "TasksMax", "RestartPreventExitStatus")
+    }
+    assert held == {
+        "Type": ["notify"],
+        "OOMPolicy": ["continue"],
+        "MemoryMax": ["90%"],
+        "TasksMax": ["16384"],
+        "RestartPreventExitStatus": ["2 4"],
+    }
+    assert int(values(unit)["WatchdogSec"][0]) >= 10  # Long enough for a machine that is short of time.
+
+
+@pytest.mark.parametrize("membership", ["list", "etcd"])
+def test_settings_of_a_node(tmp_path: Path, membership: str) -> None:
+    """The file of the unit, with certificates of this test; of the two ways to be a cluster the other is a comment."""
+    if membership == "etcd" and "--cluster-size" not in subprocess.check_output([DAEMON, "--help"], text=True):
+        pytest.skip("this hostird knows no etcd")
+    subprocess.run([DAEMON.parent / "hostir", "certs", tmp_path / "keys", "--node", "10.0.0.1"], check=True)
+    text = (UNIT.parent / "node.toml").read_text().replace("/etc/hostir/", f"{tmp_path}/keys/")
+    if membership == "list":
+        text = re.sub(r"^(cluster|cluster_name|cluster_size|node_address) = ", r"# \g<0>", text, flags=re.M)
+        text = re.sub(r"^# (nodes|node) = ", r"\1 = ", text, flags=re.M)
+    (tmp_path / "node.toml").write_text(text)
+    check = [DAEMON, "--config", tmp_path / "node.toml", "--check-config"]
+    done = subprocess.run(check, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f'tls_key = "{tmp_path}/keys/node.key"' in done.stdout
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_it_says_that_it_lives(tmp_path: Path, nodes: int) -> None:
+    """WATCHDOG=1 twice in $WATCHDOG_USEC, of a daemon and of a node without its head; nothing while it is stopped."""
+    tmp_path.chmod(0o700)
+    flags = [f"--nodes=unix:{tmp_path}/0,unix:{tmp_path}/1", "--node=1"] if nodes else []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        daemon = subprocess.Popen(
+            [DAEMON, f"--listen=unix:{tmp_path}/socket", *flags],
+            env=environment(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="400000"),
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            assert manager.recv(4096).startswith(b"READY=1")
+            begun = time.monotonic()
+            assert [manager.recv(4096) for _ in range(6)] == [b"WATCHDOG=1"] * 6
+            assert time.monotonic() - begun >= 0.9  # The first at once.
+            daemon.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)
+            manager.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while True:
+                    manager.recv(4096)  # What came before.
+            manager.settimeout(1.0)
+            with pytest.raises(TimeoutError):
+                manager.recv(4096)
+            daemon.send_signal(signal.SIGCONT)
+            manager.settimeout(60)
+            assert manager.recv(4096) == b"WATCHDOG=1"
+            daemon.terminate()
+            assert daemon.wait(timeout=60) == 0
+        finally:
+            daemon.kill()
+            daemon.wait()

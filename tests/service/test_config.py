@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOSTIR_")}
+    others = ("HOSTIR_", "PMIX_", "OMPI_", "PMI_", "SLURM_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return {**kept, **variables}
 
 
@@ -76,6 +77,41 @@ def test_precedence(tmp_path, flag, variable, file, value, origin):
     flags = [f"--config={path}", *([f"--queued-runs-max={flag}"] if flag else [])]
     variables = {"HOSTIR_QUEUED_RUNS_MAX": variable} if variable else {}
     assert check(*flags, **variables)["queued_runs_max"] == (value, origin.format(file=path))
+
+
+# The first of a launcher's variables is a node's number; a flag, the environment or a file say more.
+@pytest.mark.parametrize(
+    ("flags", "variables", "value", "origin"),
+    [
+        ([], {"SLURM_PROCID": "2"}, "2", "SLURM_PROCID"),
+        ([], {"SLURM_PROCID": "0", "PMI_RANK": "1"}, "1", "PMI_RANK"),
+        ([], {"PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "1"}, "1", "OMPI_COMM_WORLD_RANK"),
+        ([], {"OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "1"}, "1", "PMIX_RANK"),
+        (["--node=0"], {"PMIX_RANK": "1"}, "0", "--node"),
+        ([], {"PMIX_RANK": "1", "HOSTIR_NODE": "2"}, "2", "HOSTIR_NODE"),
+    ],
+)
+def test_the_number_of_a_node(folder, flags, variables, value, origin):
+    nodes = ",".join(f"unix:{folder}/{node}" for node in range(3))
+    assert check(f"--nodes={nodes}", *flags, **variables)["node"] == (value, origin)
+
+
+def test_the_number_of_a_node_that_will_not_do(folder):
+    nodes = f"--nodes=unix:{folder}/0,unix:{folder}/1"
+    wanted = {
+        "": "which of --nodes this one is, from 0 on, nobody says, and no launcher: none of PMIX_RANK, "
+        "OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID is set",
+        "2": "--node=2 (PMI_RANK): --nodes has 2, from 0 on",
+        "one": 'the launcher\'s PMI_RANK="one" is not the number of a process',
+        "-1": 'the launcher\'s PMI_RANK="-1" is not the number of a process',
+    }
+    for text, said in wanted.items():
+        done = hostird(nodes, **({"PMI_RANK": text} if text else {}))
+        assert (done.returncode, said in done.stderr, len(done.stderr.splitlines())) == (2, True, 1), done.stderr
+
+
+def test_a_launchers_number_is_nothing_to_a_daemon_that_is_alone():
+    assert check(PMIX_RANK="5000", SLURM_PROCID="x")["node"] == ("-1", "default")
 
 
 def test_every_kind_of_value_by_every_way(tmp_path):

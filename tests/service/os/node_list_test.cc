@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "csrc/base/text.h"
 
@@ -45,6 +47,25 @@ TEST(NodeList, SaysWhatIsWrong) {
   std::string many = "tcp:a:1";
   for (size_t i = 0; i < kNodesMax; ++i) many += base::Cat(",tcp:b", i, ":1");
   EXPECT_THAT(Parsed(many), HasSubstr("1024 nodes at most, not 1025"));
+}
+
+std::string Rank(std::vector<const char*> environment) {
+  environment.push_back(nullptr);
+  const std::optional<LauncherRank> rank = RankOfLauncher(environment.data());
+  return rank.has_value() ? base::Cat(rank->variable, "=", rank->text) : "none";
+}
+
+TEST(RankOfLauncher, TheFirstOfTheVariables) {
+  EXPECT_EQ(Rank({}), "none");
+  EXPECT_EQ(Rank({"PATH=/bin", "SLURM_PROCID=3"}), "SLURM_PROCID=3");
+  EXPECT_EQ(Rank({"SLURM_PROCID=0", "PMI_RANK=2"}), "PMI_RANK=2");
+  EXPECT_EQ(Rank({"PMI_RANK=2", "OMPI_COMM_WORLD_RANK=4", "SLURM_PROCID=0"}), "OMPI_COMM_WORLD_RANK=4");
+  EXPECT_EQ(Rank({"OMPI_COMM_WORLD_RANK=4", "SLURM_PROCID=0", "PMIX_RANK=5"}), "PMIX_RANK=5");
+}
+
+TEST(RankOfLauncher, NamesAreWholeAndValuesAsTheyAre) {
+  EXPECT_EQ(Rank({"PMIX_RANKS=1", "MY_PMI_RANK=1", "SLURM_PROCID"}), "none");
+  EXPECT_EQ(Rank({"PMI_RANK=", "SLURM_PROCID=1"}), "PMI_RANK=");
 }
 
 }  // namespace
