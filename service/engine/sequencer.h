@@ -187,6 +187,8 @@ class Sequencer {
   bool PostRun(const RunJob& job);
   // Whether all ranks keep what is bound there: a node has the memory for it before its ranks begin.
   bool AllKeep() const;
+  // OK, or why a device is not there, which `what` needs.
+  Status WhyAbsent(int64_t device, std::string_view what) const;
   // Whether all ranks were ready for the run, and then how it went.
   Status Execute(const RunJob& job, std::string_view what);
   void Carry(RunJob& job);
