@@ -127,6 +127,7 @@ class Sequencer {
   void Stop(const Status& cause);
 
   Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
+  Status SetDrained(int64_t node, bool drained) { return ranks_->SetDrained(node, drained); }
   void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
   // Where the ranks are in a job that takes longer than a second: they are asked each second.
   struct UnderWay {
