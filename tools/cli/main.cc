@@ -16,15 +16,11 @@ struct Command {
   Outcome (*run)(const Options& options);
 };
 constexpr Command kCommands[] = {
-    {"run", &RunProgram},
-    {"replay", &ReplayRun},
-    {"explain", &ExplainProgram},
-    {"status", &ShowStatus},
-    {"top", &ShowTop},
-    {"dump", &DumpEvents},
-    {"bench", &BenchProgram},
-    {"certs", &MakeCertificates},
-    {"completion", &PrintCompletion},
+    {"run", &RunProgram},         {"replay", &ReplayRun},
+    {"explain", &ExplainProgram}, {"status", &ShowStatus},
+    {"health", &CheckHealth},     {"top", &ShowTop},
+    {"dump", &DumpEvents},        {"bench", &BenchProgram},
+    {"certs", &MakeCertificates}, {"completion", &PrintCompletion},
 };
 
 int Failed(const Outcome& outcome) {
