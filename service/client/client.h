@@ -30,8 +30,9 @@ class Client {
   virtual ~Client() = default;
 
   virtual const std::string& address() const = 0;
-  // Opens the session that all calls below but GetStatus, GetHealth and GetEvents need. `name`: for the daemon's log. `told`: called on a thread
-  // of the client's with how far a plan is that a call waits for, in order, some left out; may be null.
+  // Opens the session that all calls below but GetStatus, GetHealth and GetEvents need. `name`: for the daemon's log.
+  // `told`: called on a thread of the client's with how far a plan is that a call waits for, in order, some left out;
+  // may be null.
   using Told = std::function<void(const ::hostir::v1::PlanProgress&)>;
   virtual Status OpenSession(const std::string& name, Told told) = 0;
   virtual const ::hostir::v1::SessionEvent& session() const = 0;

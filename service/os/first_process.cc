@@ -13,7 +13,7 @@ constexpr int kOfSignal = 128;  // As shells count.
 
 // Ends with `child`. All `signals` are blocked.
 [[noreturn]] void BeFirst(pid_t child, const sigset_t& signals) {
-  close_range(STDERR_FILENO + 1, UINT_MAX, 0);  // Who reads them waits until all who have them have ended.
+  close_range(STDERR_FILENO + 1, UINT_MAX, 0);  // Their readers wait until all who have them have ended.
   for (;;) {
     siginfo_t said = {};
     const int number = sigwaitinfo(&signals, &said);

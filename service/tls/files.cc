@@ -21,8 +21,8 @@ using base::Cat;
 
 constexpr off_t kBytesMax = off_t{1} << 20;  // Of one file: a bundle of all public authorities has a quarter of it.
 
-// Whether others than who runs this, and root, are kept from the file. Volumes of a cluster's secrets belong to root, and
-// are lent by a group.
+// Whether others than who runs this, and root, are kept from the file. Secrets that are mounted belong to root, and are
+// lent by a group.
 bool IsSecret(const struct stat& info) {
   if (info.st_uid == 0 && geteuid() != 0) return (info.st_mode & 037) == 0;
   return (info.st_mode & 077) == 0;

@@ -22,7 +22,7 @@ def load(path: Path) -> list[Document]:
 
 
 def merge(base: Any, patch: Any, name: str = "") -> Any:
-    """A strategic merge. What the patch names comes first in a list that is merged, as kustomize has it."""
+    """A strategic merge. Items that the patch names come first in a list that is merged, as kustomize has it."""
     if isinstance(patch, dict) and isinstance(base, dict):
         merged = {key: value for key, value in base.items() if patch.get(key, "") is not None}
         for key, value in patch.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 sys.path.append(str(Path(__file__).parent))
 from manifests import KUBERNETES, ROOT, Document, container, environment, expand, load, only, render
@@ -114,9 +115,34 @@ def test_kubectl_renders_the_same(folder: str) -> None:
     assert ours == theirs
 
 
-def _documents(text: str) -> list[Document]:
-    import yaml
+def test_the_overlay_of_the_page(tmp_path: Path) -> None:
+    """That of docs/deploy/kubernetes.md, in a folder beside deploy/."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl")
+    page = (ROOT / "docs/deploy/kubernetes.md").read_text()
+    (overlay,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    shutil.copytree(KUBERNETES, tmp_path / "deploy/kubernetes")
+    (tmp_path / "mesh").mkdir()
+    (tmp_path / "mesh/kustomization.yaml").write_text(overlay)
+    shutil.copy(KUBERNETES / "base/hostird.toml", tmp_path / "mesh")
+    done = subprocess.run(
+        ["kubectl", "kustomize", tmp_path / "mesh"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    documents = _documents(done.stdout)
+    assert {d["metadata"]["name"]: f for d in documents if (f := faults(d, OLDEST))} == {}
+    assert {d["metadata"]["namespace"] for d in documents} == {"hostir"}
+    test_the_size_is_said_once_more_where_it_must(documents)
+    assert only(documents, "StatefulSet")["spec"]["replicas"] == 4
+    assert container(documents)["image"] == "docker.example.org/hostir-cpu:0.1.0"
+    nodes = [environment(documents, pod, "hostir")["NODE_ADDRESS"] for pod in (0, 1)]
+    assert nodes[0].replace("tcp:", "").replace(":7001", "") in page.replace("{n}", "0")
+    # The certificate of step 3 is for these names.
+    (star,) = re.findall(r"--node '\*(.*?)'", page)
+    assert all(node.removesuffix(":7001").endswith(star) for node in nodes)
 
+
+def _documents(text: str) -> list[Document]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 

@@ -1,4 +1,4 @@
-"""What the manifests of deploy/kubernetes say, started: each pod in a network of its own, without privileges, with the
+"""The manifests of deploy/kubernetes, started: each pod in a network of its own, without privileges, with the
 names, variables and files that Kubernetes would give it. Probes are asked as the kubelet asks them.
 """
 

@@ -477,7 +477,9 @@ def test_inputs_that_do_not_fit_memory(daemon, program):
     assert done.returncode == 1 and re.search(message, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("command", [["status"], ["health"], ["top", "--once"], ["run", "{}", "--random=1", "--size=i0=1"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["health"], ["top", "--once"], ["run", "{}", "--random=1", "--size=i0=1"]]
+)
 def test_nobody_at_the_address_is_4(program, tmp_path, command):
     address = f"unix:{tmp_path}/socket"
     arguments = [word.format(program(NEGATE)) for word in command]
