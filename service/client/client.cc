@@ -1,10 +1,12 @@
 #include "service/client/client.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -24,6 +26,7 @@ using base::Cat;
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 constexpr std::chrono::seconds kExplainTimeout = std::chrono::seconds(2);
 constexpr std::chrono::seconds kStatusTimeout = std::chrono::seconds(10);
+constexpr std::string_view kServing = "\x08\x01";  // A HealthCheckResponse whose status is SERVING.
 
 Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return {};
@@ -113,6 +116,23 @@ class GrpcClient final : public Client {
     pb::DrainNodeReply reply;
     HIR_TRY(Checked(stub_->DrainNode(&context, request, &reply)));
     return reply.node();
+  }
+
+  Result<bool> GetHealth() override {
+    // No stub: the messages of grpc.health.v1 are nobody's to install. The request, of the whole server, is empty.
+    grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> health(channel_);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kStatusTimeout);
+    const grpc::Slice nothing;
+    const grpc::ByteBuffer request(&nothing, 1);
+    grpc::ByteBuffer reply;
+    std::promise<grpc::Status> asked;
+    health.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &reply,
+                     [&asked](grpc::Status status) { asked.set_value(std::move(status)); });
+    HIR_TRY(Checked(asked.get_future().get()));
+    grpc::Slice said;
+    if (!reply.TrySingleSlice(&said).ok()) return Status(Code::kInternal, "the answer is no HealthCheckResponse");
+    return std::string_view(reinterpret_cast<const char*>(said.begin()), said.size()) == kServing;
   }
 
   Result<pb::EventsReply> GetEvents() override {

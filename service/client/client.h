@@ -30,8 +30,9 @@ class Client {
   virtual ~Client() = default;
 
   virtual const std::string& address() const = 0;
-  // Opens the session that all calls below but GetStatus need. `name`: for the daemon's log. `told`: called on a thread
-  // of the client's with how far a plan is that a call waits for, in order, some left out; may be null.
+  // Opens the session that all calls below but GetStatus, GetHealth and GetEvents need. `name`: for the daemon's log.
+  // `told`: called on a thread of the client's with how far a plan is that a call waits for, in order, some left out;
+  // may be null.
   using Told = std::function<void(const ::hostir::v1::PlanProgress&)>;
   virtual Status OpenSession(const std::string& name, Told told) = 0;
   virtual const ::hostir::v1::SessionEvent& session() const = 0;
@@ -39,6 +40,9 @@ class Client {
   virtual Result<::hostir::v1::StatusReply> GetStatus() = 0;
   // As of Runtime.DrainNode: the node's address.
   virtual Result<std::string> DrainNode(const std::string& node, bool back) = 0;
+  // Whether it serves, by grpc.health.v1: of a daemon, and of a node of a cluster, which knows none of the calls here.
+  // Errors: kUnimplemented: who answers there has no such service.
+  virtual Result<bool> GetHealth() = 0;
   virtual Result<::hostir::v1::EventsReply> GetEvents() = 0;
   virtual Result<::hostir::v1::CompileReply> Compile(const ::hostir::v1::ProgramSource& program) = 0;
   using Sizes = std::map<std::string, int64_t>;

@@ -34,6 +34,7 @@
 #include "service/os/address.h"
 #include "service/os/affinity.h"
 #include "service/os/exit_code.h"
+#include "service/os/first_process.h"
 #include "service/os/listen.h"
 #include "service/os/machine_memory.h"
 #include "service/os/node_list.h"
@@ -481,4 +482,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace hir::service
 
-int main(int argc, char** argv) { return hir::service::Main(argc, argv); }
+int main(int argc, char** argv) {
+  hir::service::LeaveFirstProcess();
+  return hir::service::Main(argc, argv);
+}

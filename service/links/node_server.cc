@@ -1,6 +1,7 @@
 #include "service/links/node_server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -107,6 +108,7 @@ class GrpcNodeServer final : public NodeServer {
   }
 
   Status Listen(const Address& address, const TlsFiles& tls) {
+    grpc::EnableDefaultHealthCheckService(true);  // For probes: this node serves, whatever the mesh does.
     grpc::ServerBuilder builder;
     int port = 0;
     const std::string target = address.is_unix ? address.ToString() : address.target;

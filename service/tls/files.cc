@@ -21,7 +21,14 @@ using base::Cat;
 
 constexpr off_t kBytesMax = off_t{1} << 20;  // Of one file: a bundle of all public authorities has a quarter of it.
 
-// The bytes of the file. `secret`: nobody but its owner may read it.
+// Whether others than who runs this, and root, are kept from the file. Secrets that are mounted belong to root, and are
+// lent by a group.
+bool IsSecret(const struct stat& info) {
+  if (info.st_uid == 0 && geteuid() != 0) return (info.st_mode & 037) == 0;
+  return (info.st_mode & 077) == 0;
+}
+
+// The bytes of the file. `secret`: nobody but its owner may read it, and of root's files a group.
 Result<std::string> ReadFile(const std::string& path, bool secret) {
   const base::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
@@ -33,7 +40,7 @@ Result<std::string> ReadFile(const std::string& path, bool secret) {
   }
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return InvalidArgument(Cat(path, " is no file"));
-  if (secret && (info.st_mode & 077) != 0) {
+  if (secret && !IsSecret(info)) {
     return Status(Code::kPermissionDenied, Cat(path, " can be read or written by others (mode 0",
                                                (info.st_mode >> 6) & 7, (info.st_mode >> 3) & 7, info.st_mode & 7,
                                                "), and who has the key can pass for its owner: chmod 600 ", path));

@@ -84,6 +84,7 @@ struct Parser {
     AddReplay();
     AddExplain();
     AddStatus();
+    AddHealth();
     AddTop();
     AddDrain();
     AddDump();
@@ -150,6 +151,16 @@ struct Parser {
     command.add_flag("--json", options.json, "all of it, as proto/hostir/v1/service.proto names it");
     command.footer(
         Cat("  hostir status\n  hostir status --address unix:/run/hostir-alice/socket --json\n\n", kExitCodes));
+  }
+
+  void AddHealth() {
+    CLI::App& command = *app.add_subcommand("health", "whether a daemon, or a node of a cluster, serves: for probes");
+    AddAddress(command, options);
+    command.footer(
+        Cat("Asks grpc.health.v1; of a node at its --node-address, with the certificate of a node.\n\n"
+            "  hostir health\n"
+            "  hostir health --address tcp:10.0.0.2:7001 --ca ca.pem --cert node.pem --key node.key\n\n",
+            kExitCodes));
   }
 
   void AddTop() {

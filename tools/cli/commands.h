@@ -13,6 +13,7 @@ Outcome RunProgram(const Options& options);
 Outcome ReplayRun(const Options& options);
 Outcome ExplainProgram(const Options& options);
 Outcome ShowStatus(const Options& options);
+Outcome CheckHealth(const Options& options);
 Outcome ShowTop(const Options& options);
 Outcome DumpEvents(const Options& options);
 Outcome DrainNode(const Options& options);

@@ -1,4 +1,4 @@
-// hostir status and hostir top.
+// hostir status, health and top.
 #include <unistd.h>
 
 #include <algorithm>
@@ -154,6 +154,15 @@ Outcome ShowStatus(const Options& options) {
                                    " lines dropped: nobody takes them from the daemon's standard output\n"),
                          "\n", Ranks(status, nullptr, 0), "\n", LimitTable(status));
   return WriteOutput(text);
+}
+
+Outcome CheckHealth(const Options& options) {
+  std::unique_ptr<service::Client> client;
+  if (Outcome outcome = ConnectTo(AddressOf(options), options, &client); !outcome.ok()) return outcome;
+  const Result<bool> serves = client->GetHealth();
+  if (!serves.ok()) return {serves.status(), client->lost() ? service::kExitAddress : service::kExitFailed};
+  if (*serves) return WriteOutput("serving\n");
+  return {Unavailable(Cat(client->address(), " does not serve: its mesh is down, or it drains")), service::kExitFailed};
 }
 
 Outcome ShowTop(const Options& options) {

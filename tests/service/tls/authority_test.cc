@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -101,6 +102,28 @@ TEST_F(Tls, WhatIsWrongWithAKey) {
       wrong(Write("two.key", Issue({"localhost"}, TlsSide::kServer).key)),
       HasSubstr("two.key is not the key of the certificate " + cert + ": name the two that were made together"));
   EXPECT_THAT(wrong(Write("cert.key", one.cert)), HasSubstr("holds no private key that can be used"));
+}
+
+// As a cluster mounts its secrets for who is not root: root's, and lent to a group.
+TEST_F(Tls, AKeyOfRootsMayBeLentToAGroup) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a file of root's";
+  constexpr gid_t kGroup = 65534;
+  constexpr uid_t kUser = 65534;
+  const Issued one = Issue({"localhost"}, TlsSide::kServer);
+  const std::string cert = Write("one.pem", one.cert, 0644);
+  const std::string lent = Write("lent.key", one.key, 0440);
+  const std::string written = Write("written.key", one.key, 0460);
+  const std::string world = Write("world.key", one.key, 0444);
+  for (const std::string& key : {lent, written, world}) ASSERT_EQ(chown(key.c_str(), 0, kGroup), 0);
+  chmod(folder_.c_str(), 0711);
+  EXPECT_THAT(CheckKey(lent, cert).ToString(), HasSubstr("(mode 0440)")) << "root needs no group";
+  ASSERT_TRUE(setegid(kGroup) == 0 && seteuid(kUser) == 0);
+  const std::string as_user[] = {CheckKey(lent, cert).ToString(), CheckKey(written, cert).ToString(),
+                                 CheckKey(world, cert).ToString()};
+  ASSERT_TRUE(seteuid(0) == 0 && setegid(0) == 0);
+  EXPECT_EQ(as_user[0], "OK");
+  EXPECT_THAT(as_user[1], HasSubstr("(mode 0460)"));
+  EXPECT_THAT(as_user[2], HasSubstr("(mode 0444)"));
 }
 
 }  // namespace

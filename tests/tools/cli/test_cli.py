@@ -258,6 +258,10 @@ def test_status(daemon):
     assert shown["requests"] > 0 and shown["requests_under_way"] == 1 and shown["uptime_ms"] > 0
 
 
+def test_health(daemon):
+    assert good("health", "--address", daemon.address) == "serving\n"
+
+
 def test_top_once(daemon):
     said = good("top", "--once", "--address", daemon.address)
     assert [line.split()[0] for line in said.splitlines()[1:5]] == ["tensors", "requests", "runs", "plans"]
@@ -473,7 +477,9 @@ def test_inputs_that_do_not_fit_memory(daemon, program):
     assert done.returncode == 1 and re.search(message, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("command", [["status"], ["top", "--once"], ["run", "{}", "--random=1", "--size=i0=1"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["health"], ["top", "--once"], ["run", "{}", "--random=1", "--size=i0=1"]]
+)
 def test_nobody_at_the_address_is_4(program, tmp_path, command):
     address = f"unix:{tmp_path}/socket"
     arguments = [word.format(program(NEGATE)) for word in command]
@@ -529,6 +535,9 @@ def test_status_and_top_while_it_drains(own_daemon: Daemon, program):
     own_daemon.process.send_signal(signal.SIGTERM)
     until(lambda: f"at {address}: draining" in good("status", "--address", address))
     assert f"at {address}: draining" in good("top", "--once", "--address", address)
+    done = hostir("health", "--address", address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"hostir: UNAVAILABLE: {address} does not serve: its mesh is down, or it drains\n"
     os.kill(worker, signal.SIGCONT)
     assert running.wait(timeout=60) == 0
     assert own_daemon.process.wait(timeout=60) == 0
