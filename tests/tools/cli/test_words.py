@@ -13,7 +13,10 @@ import pytest
 from conftest import HOSTIR, good
 
 HELP = Path(__file__).parent / "help"
-COMMANDS = ["run", "replay", "explain", "status", "health", "top", "dump", "bench", "certs", "completion"]
+COMMANDS = [
+    *("run", "replay", "explain", "status", "health", "top", "drain", "undrain"),
+    *("dump", "bench", "certs", "completion"),
+]
 
 pytestmark = pytest.mark.skipif(
     not HOSTIR.exists() and not os.environ.get("HOSTIR_TESTS_NEED_DAEMON"), reason="hostir is not built"
