@@ -4,15 +4,17 @@
 
 namespace hir::comm {
 
-std::unique_ptr<Algorithm> MakeAlgorithm(const CommDesc& desc, const TeamInfo& team, int64_t rank) {
+std::unique_ptr<Algorithm> MakeAlgorithm(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of,
+                                         int64_t rank) {
   switch (desc.type) {
-    case CommType::kGather:
     case CommType::kAllgather:
+      return node_of.empty() ? MakeDirect(desc, team, rank) : MakeTwoLevelGather(desc, team, node_of, rank);
+    case CommType::kGather:
     case CommType::kScatter:
     case CommType::kAllToAll:
     case CommType::kSendRecv:
     case CommType::kCollectivePermute: return MakeDirect(desc, team, rank);
-    case CommType::kBroadcast: return MakeBroadcast(desc, team);
+    case CommType::kBroadcast: return MakeBroadcast(desc, team, node_of);
     case CommType::kReduce:
     case CommType::kAllreduce:
     case CommType::kReduceScatter: return MakeReduction(desc, team);

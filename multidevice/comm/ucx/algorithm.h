@@ -30,6 +30,14 @@
 //                                                     the root, which receives 2 (n - 1) b / n and
 //                                                     adds 1 / n of all
 //
+// Where a team is on several nodes, two go in two levels, so that no byte goes to a node twice:
+//
+//   allgather           the k-th of a node sends its chunk to the k-th of each other one, around, which passes it on
+//                       there: a node with r ranks receives (n - r) b, where directly it is r (n - r) b
+//   broadcast           a tree of nodes, and one within each: a node receives b
+//
+// A reduction in two levels would add in another order, and its result would depend on where its ranks are.
+//
 // A reduction around a ring, or by halves, adds in another order on every rank, and an allgather around a ring was
 // slower (README.md). Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and bf16
 // in f32, and rounds once.
@@ -38,6 +46,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "multidevice/comm/communicator.h"
 #include "multidevice/comm/team.h"
@@ -75,11 +84,15 @@ class Algorithm {
   virtual void Done(Wire& wire, const Transfer& transfer) = 0;
 };
 
-// REQUIRES: CheckDesc passed and count > 0. `desc` and `team` outlive the algorithm.
-std::unique_ptr<Algorithm> MakeAlgorithm(const CommDesc& desc, const TeamInfo& team, int64_t rank);
+// `node_of`: the node of each place in the team, from 0 on; empty: they all share memory.
+// REQUIRES: CheckDesc passed and count > 0. `desc`, `team` and `node_of` outlive the algorithm.
+std::unique_ptr<Algorithm> MakeAlgorithm(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of,
+                                         int64_t rank);
 
 std::unique_ptr<Algorithm> MakeDirect(const CommDesc& desc, const TeamInfo& team, int64_t rank);
-std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team);
+std::unique_ptr<Algorithm> MakeTwoLevelGather(const CommDesc& desc, const TeamInfo& team,
+                                              std::span<const int64_t> node_of, int64_t rank);
+std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of);
 std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team);
 
 }  // namespace hir::comm

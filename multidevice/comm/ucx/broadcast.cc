@@ -7,6 +7,7 @@
 // once, where a tree has it send them ceil(log2 n) times, and all ranks send at the same time.
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "csrc/base/checked.h"
@@ -114,9 +115,54 @@ class Dealt final : public Broadcast {
   const std::vector<int64_t> none_;
 };
 
+// Ranks by nodes: the first of each, from the root around, gets a segment from a node's first, and its others within.
+class NodeTree final : public Broadcast {
+ public:
+  NodeTree(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of)
+      : Broadcast(desc, team, kTreeSegmentBytes) {
+    const int64_t root = *team.IndexOf(desc.root);
+    std::vector<int64_t> order;                 // Nodes, as they are met.
+    std::vector<std::vector<int64_t>> members;  // Of these, distances.
+    for (int64_t at = 0; at < size(); ++at) {
+      const int64_t node = node_of[static_cast<size_t>((root + at) % size())];
+      const auto found = std::ranges::find(order, node);
+      if (found == order.end()) {
+        order.push_back(node);
+        members.push_back({at});
+      } else {
+        members[static_cast<size_t>(found - order.begin())].push_back(at);
+      }
+    }
+    std::vector<int64_t> firsts;
+    for (const std::vector<int64_t>& of_node : members) firsts.push_back(of_node.front());
+    Join(firsts);  // Before those within: they go farther.
+    for (const std::vector<int64_t>& of_node : members) Join(of_node);
+  }
+
+ private:
+  // A binomial tree over these, as of Tree, from the first on.
+  void Join(const std::vector<int64_t>& all) {
+    const int64_t place = std::ranges::find(all, distance()) - all.begin();
+    const int64_t count = std::ssize(all);
+    if (place == count) return;
+    if (place > 0) parent_ = all[static_cast<size_t>(place & (place - 1))];
+    std::vector<int64_t> children;
+    const int64_t lowest = place == 0 ? count : place & -place;
+    for (int64_t bit = 1; bit < lowest && place + bit < count; bit *= 2)
+      children.push_back(all[static_cast<size_t>(place + bit)]);
+    children_.insert(children_.end(), children.rbegin(), children.rend());
+  }
+  int64_t ParentOf(int64_t) const override { return parent_; }
+  const std::vector<int64_t>& ChildrenOf(int64_t) override { return children_; }
+
+  int64_t parent_ = 0;
+  std::vector<int64_t> children_;
+};
+
 }  // namespace
 
-std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team) {
+std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of) {
+  if (!node_of.empty()) return std::make_unique<NodeTree>(desc, team, node_of);
   // With two ranks they send the same; with one nothing.
   if (team.size() > 2 && ChunkBytes(desc) > kBroadcastTreeBytesMax) return std::make_unique<Dealt>(desc, team);
   return std::make_unique<Tree>(desc, team);

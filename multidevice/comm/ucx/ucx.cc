@@ -39,6 +39,7 @@ class UcxCommunicator final : public EngineCommunicator {
     if (number >= kTeamsMax) return ResourceExhausted(Cat("limit teams_max: ", kTeamsMax, " teams exist"));
     auto team = std::make_unique<UcxTeam>();
     team->number = number;
+    team->node_of = NodesOf(ranks);
     const TeamExchange exchange = {
         .rendezvous = rendezvous_,
         .key = Cat("g", options_.generation, "/team/", base::JoinInts(ranks, ","), "/", lane, "/"),
@@ -49,6 +50,19 @@ class UcxCommunicator final : public EngineCommunicator {
     HIR_TRY(exchange.Run(shares ? options_.shared_bytes_max : 0, *team));
     if (team->slots != nullptr) shared_memory_ += team->slots->bytes();
     return std::unique_ptr<TransportTeam>(std::move(team));
+  }
+
+  std::vector<int64_t> NodesOf(std::span<const int64_t> ranks) const {
+    if (ShareMemory(ranks)) return {};
+    std::vector<std::string_view> seen;
+    std::vector<int64_t> nodes;
+    for (const int64_t peer : ranks) {
+      const std::string_view domain = domains_[static_cast<size_t>(peer)];
+      const auto found = std::ranges::find(seen, domain);
+      nodes.push_back(found - seen.begin());
+      if (found == seen.end()) seen.push_back(domain);
+    }
+    return nodes;
   }
 
   bool ShareMemory(std::span<const int64_t> ranks) const {
@@ -102,7 +116,8 @@ Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rende
   }
   const base::Nanos deadline = base::Clock::Steady().Now() + options.setup_timeout;
   HIR_ASSIGN(const std::vector<std::string> domains,
-             Exchange(options, rendezvous, "domain", SharedMemoryDomain(), deadline));
+             Exchange(options, rendezvous, "domain", options.domain.empty() ? SharedMemoryDomain() : options.domain,
+                      deadline));
   const std::string& own = domains[static_cast<size_t>(options.rank)];
   // Whoever is absent has none.
   const bool near = std::all_of(domains.begin(), domains.end(),

@@ -24,6 +24,8 @@ struct UcxOptions {
   int64_t generation = 0;                                // Messages of another generation are dropped (low 8 bits).
   base::Nanos setup_timeout = std::chrono::seconds(10);  // Of Create and of each Team.
   base::Nanos op_timeout = std::chrono::seconds(30);     // From the start of a communication to its end.
+  // Ranks share memory with those of the same. Empty: as the system has it.
+  std::string domain = "";
   // UCX's names of the transports to use; the environment's UCX_TLS comes first. "": shared memory, and TCP beside it
   // unless every rank runs where this one does: UCX would send a part of every large message through it. Not cma: it
   // aborts the process whose peer dies while it reads the peer's memory.

@@ -58,7 +58,7 @@ void UcxTransport::Disarm() {
 
 UcxOp::UcxOp(Engine& engine, UcxTransport& transport, const CommOp& op)
     : engine_(engine), transport_(transport), op_(op) {
-  if (op.desc.count > 0) algorithm_ = MakeAlgorithm(op_.desc, *op_.team->info, transport.rank());
+  if (op.desc.count > 0) algorithm_ = MakeAlgorithm(op_.desc, *op_.team->info, team().node_of, transport.rank());
 }
 
 UcxOp::~UcxOp() {

@@ -20,6 +20,7 @@ struct UcxTeam final : TransportTeam {
   int64_t bytes() const override { return slots == nullptr ? 0 : slots->bytes() / info->size(); }
   int64_t number = 0;                       // Here; a TeamId.
   std::vector<int64_t> number_at = {};      // At each member, by index.
+  std::vector<int64_t> node_of = {};        // Of each member, by index, from 0 on; empty: all share memory.
   std::unique_ptr<SharedSlots> slots = {};  // Null: its ranks share no memory.
   int64_t shared_bytes_max = 0;             // Of a contribution there; at most the slots'.
 };

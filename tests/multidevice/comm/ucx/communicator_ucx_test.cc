@@ -15,7 +15,8 @@ namespace {
 
 class UcxBackend final : public CommBackend {
  public:
-  explicit UcxBackend(int64_t shared_bytes_max) : shared_bytes_max_(shared_bytes_max) {}
+  // `domains`: as if ranks were on so many nodes, dealt out.
+  UcxBackend(int64_t shared_bytes_max, int64_t domains) : shared_bytes_max_(shared_bytes_max), domains_(domains) {}
   std::string Absent() const override { return HasUcx() ? "" : "this build has no UCX"; }
 
   void Run(int64_t size, base::Nanos op_timeout,
@@ -30,6 +31,8 @@ class UcxBackend final : public CommBackend {
                                .size = size,
                                .generation = 3,
                                .op_timeout = op_timeout,
+                               .domain = domains_ > 0 ? base::Cat("node ", NodeOf(rank, size)) : "",
+                               .transports = "posix,sysv,self",  // Not TCP, of which ranks here have no need.
                                .shared_bytes_max = shared_bytes_max_},
                               rendezvous);
         EXPECT_TRUE(comm.ok()) << comm.status().ToString();
@@ -41,16 +44,24 @@ class UcxBackend final : public CommBackend {
   }
 
  private:
+  // Nodes of different sizes, whose ranks are side by side, but for the first, which is with the last.
+  int64_t NodeOf(int64_t rank, int64_t size) const {
+    return rank == 0 ? domains_ - 1 : rank * rank * domains_ / (size * size);
+  }
+
   const int64_t shared_bytes_max_;
+  const int64_t domains_;
 };
 
-template <int64_t kBytesMax>
+template <int64_t kBytesMax, int64_t kDomains = 0>
 std::unique_ptr<CommBackend> Ucx() {
-  return std::make_unique<UcxBackend>(kBytesMax);
+  return std::make_unique<UcxBackend>(kBytesMax, kDomains);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorSuite, testing::Values(&Ucx<kSharedBytesMax>));
 INSTANTIATE_TEST_SUITE_P(UcxMessages, CommunicatorSuite, testing::Values(&Ucx<0>));
+INSTANTIATE_TEST_SUITE_P(UcxTwoNodes, CommunicatorSuite, testing::Values(&Ucx<kSharedBytesMax, 2>));
+INSTANTIATE_TEST_SUITE_P(UcxThreeNodes, CommunicatorSuite, testing::Values(&Ucx<kSharedBytesMax, 3>));
 INSTANTIATE_TEST_SUITE_P(UcxBoth, CommunicatorSuite, testing::Values(&Ucx<2048>));
 
 }  // namespace
