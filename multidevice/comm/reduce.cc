@@ -71,43 +71,54 @@ constexpr int64_t kBlock = 512;  // Elements; their accumulators stay in the fir
 
 // Elements [begin, begin + n) of all sources. For whole blocks n is a constant, so that compilers vectorise it.
 template <typename Type, ReduceOp kOp>
-inline __attribute__((always_inline)) void ReduceBlock(std::span<const std::byte* const> srcs,
-                                                       typename Type::Stored* dst, int64_t begin, int64_t n) {
+inline __attribute__((always_inline)) void ReduceBlock(const ReduceStep& step, std::span<const std::byte* const> srcs,
+                                                       std::byte* dst, int64_t begin, int64_t n) {
   using Stored = typename Type::Stored;
-  std::array<typename Type::Accumulated, kBlock> sums;
+  using Accumulated = typename Type::Accumulated;
+  std::array<Accumulated, kBlock> sums;
   auto* const sum = sums.data();
-  const auto* const first = reinterpret_cast<const Stored*>(srcs[0]) + begin;
-  for (int64_t i = 0; i < n; ++i) sum[i] = Type::Load(first[i]);
-  for (const std::byte* source : srcs.subspan(1)) {
+  if (step.before != nullptr) {
+    const auto* const before = reinterpret_cast<const Accumulated*>(step.before) + begin;
+    for (int64_t i = 0; i < n; ++i) sum[i] = before[i];
+  } else {
+    const auto* const first = reinterpret_cast<const Stored*>(srcs[0]) + begin;
+    for (int64_t i = 0; i < n; ++i) sum[i] = Type::Load(first[i]);
+  }
+  for (const std::byte* source : srcs.subspan(step.before == nullptr ? 1 : 0)) {
     const auto* const next = reinterpret_cast<const Stored*>(source) + begin;
     for (int64_t i = 0; i < n; ++i) sum[i] = Combine<kOp>(sum[i], Type::Load(next[i]));
   }
-  if constexpr (kOp == ReduceOp::kMean) {
-    const auto n_srcs = static_cast<typename Type::Accumulated>(srcs.size());
-    for (int64_t i = 0; i < n; ++i) sum[i] /= n_srcs;
+  if (step.total == 0) {
+    auto* const out = reinterpret_cast<Accumulated*>(dst) + begin;
+    for (int64_t i = 0; i < n; ++i) out[i] = sum[i];
+    return;
   }
-  Stored* const out = dst + begin;
+  if constexpr (kOp == ReduceOp::kMean) {
+    const auto total = static_cast<Accumulated>(step.total);
+    for (int64_t i = 0; i < n; ++i) sum[i] /= total;
+  }
+  auto* const out = reinterpret_cast<Stored*>(dst) + begin;
   for (int64_t i = 0; i < n; ++i) out[i] = Type::Store(sum[i]);
 }
 
 template <typename Type, ReduceOp kOp>
-void ReduceAll(std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
-  auto* const out = reinterpret_cast<typename Type::Stored*>(dst);
+void ReduceAll(const ReduceStep& step, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
   int64_t begin = 0;
-  for (; begin + kBlock <= count; begin += kBlock) ReduceBlock<Type, kOp>(srcs, out, begin, kBlock);
-  ReduceBlock<Type, kOp>(srcs, out, begin, count - begin);
+  for (; begin + kBlock <= count; begin += kBlock) ReduceBlock<Type, kOp>(step, srcs, dst, begin, kBlock);
+  ReduceBlock<Type, kOp>(step, srcs, dst, begin, count - begin);
 }
 
 template <typename Type>
-void ReduceBy(ReduceOp op, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
+void ReduceBy(ReduceOp op, const ReduceStep& step, std::span<const std::byte* const> srcs, std::byte* dst,
+              int64_t count) {
   switch (op) {
-    case ReduceOp::kSum: return ReduceAll<Type, ReduceOp::kSum>(srcs, dst, count);
-    case ReduceOp::kProd: return ReduceAll<Type, ReduceOp::kProd>(srcs, dst, count);
-    case ReduceOp::kMin: return ReduceAll<Type, ReduceOp::kMin>(srcs, dst, count);
-    case ReduceOp::kMax: return ReduceAll<Type, ReduceOp::kMax>(srcs, dst, count);
+    case ReduceOp::kSum: return ReduceAll<Type, ReduceOp::kSum>(step, srcs, dst, count);
+    case ReduceOp::kProd: return ReduceAll<Type, ReduceOp::kProd>(step, srcs, dst, count);
+    case ReduceOp::kMin: return ReduceAll<Type, ReduceOp::kMin>(step, srcs, dst, count);
+    case ReduceOp::kMax: return ReduceAll<Type, ReduceOp::kMax>(step, srcs, dst, count);
     case ReduceOp::kMean:
       if constexpr (std::is_floating_point_v<typename Type::Accumulated>)
-        return ReduceAll<Type, ReduceOp::kMean>(srcs, dst, count);
+        return ReduceAll<Type, ReduceOp::kMean>(step, srcs, dst, count);
       break;  // CheckDesc refuses it.
   }
   HIR_CHECK(false);
@@ -122,17 +133,27 @@ ReduceOp BoolOp(ReduceOp op) {
 }  // namespace
 
 void Reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> srcs, std::byte* dst, int64_t count) {
+  Reduce(op, dtype, {.total = static_cast<int64_t>(srcs.size())}, srcs, dst, count);
+}
+
+void Reduce(ReduceOp op, DType dtype, const ReduceStep& step, std::span<const std::byte* const> srcs, std::byte* dst,
+            int64_t count) {
   HIR_CHECK(!srcs.empty());
   switch (dtype) {
-    case DType::kBool: return ReduceBy<Bool>(BoolOp(op), srcs, dst, count);
-    case DType::kInt32: return ReduceBy<Plain<int32_t>>(op, srcs, dst, count);
-    case DType::kInt64: return ReduceBy<Plain<int64_t>>(op, srcs, dst, count);
-    case DType::kFloat16: return ReduceBy<Float16>(op, srcs, dst, count);
-    case DType::kBFloat16: return ReduceBy<BFloat16>(op, srcs, dst, count);
-    case DType::kFloat32: return ReduceBy<Plain<float>>(op, srcs, dst, count);
-    case DType::kFloat64: return ReduceBy<Plain<double>>(op, srcs, dst, count);
+    case DType::kBool: return ReduceBy<Bool>(BoolOp(op), step, srcs, dst, count);
+    case DType::kInt32: return ReduceBy<Plain<int32_t>>(op, step, srcs, dst, count);
+    case DType::kInt64: return ReduceBy<Plain<int64_t>>(op, step, srcs, dst, count);
+    case DType::kFloat16: return ReduceBy<Float16>(op, step, srcs, dst, count);
+    case DType::kBFloat16: return ReduceBy<BFloat16>(op, step, srcs, dst, count);
+    case DType::kFloat32: return ReduceBy<Plain<float>>(op, step, srcs, dst, count);
+    case DType::kFloat64: return ReduceBy<Plain<double>>(op, step, srcs, dst, count);
   }
   HIR_CHECK(false);
+}
+
+int64_t AccumulatorBytes(DType dtype) {
+  const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  return is_half ? static_cast<int64_t>(sizeof(float)) : DTypeBytes(dtype);
 }
 
 }  // namespace hir::comm

@@ -17,7 +17,7 @@ std::unique_ptr<Algorithm> MakeAlgorithm(const CommDesc& desc, const TeamInfo& t
     case CommType::kBroadcast: return MakeBroadcast(desc, team, node_of);
     case CommType::kReduce:
     case CommType::kAllreduce:
-    case CommType::kReduceScatter: return MakeReduction(desc, team);
+    case CommType::kReduceScatter: return MakeReduction(desc, team, node_of);
   }
   HIR_CHECK(false);
   return nullptr;

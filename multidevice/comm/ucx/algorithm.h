@@ -30,13 +30,14 @@
 //                                                     the root, which receives 2 (n - 1) b / n and
 //                                                     adds 1 / n of all
 //
-// Where a team is on several nodes, two go in two levels, so that no byte goes to a node twice:
+// Where a team is on several nodes, three go in two levels, so that no byte goes to a node twice:
 //
 //   allgather           the k-th of a node sends its chunk to the k-th of each other one, around, which passes it on
 //                       there: a node with r ranks receives (n - r) b, where directly it is r (n - r) b
 //   broadcast           a tree of nodes, and one within each: a node receives b
-//
-// A reduction in two levels would add in another order, and its result would depend on where its ranks are.
+//   allreduce           beyond 32 KiB, of nodes with as many ranks each: what a node has added up goes on to the next,
+//                       and the last one's sums come back: a node receives 2 b, in the order of the team, and sends 2 b;
+//                       directly it is 2 (n - r) b. Each link carries b each way
 //
 // A reduction around a ring, or by halves, adds in another order on every rank, and an allgather around a ring was
 // slower (README.md). Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and bf16
@@ -59,6 +60,7 @@ struct Transfer {
   int64_t peer = 0;     // Index in the team.
   int phase = 0;        // 0 or 1.
   int64_t segment = 0;  // In [0, kSegmentsMax).
+  int64_t of = -1;      // Who is waited for, where the peer passes on what is another's. The wire does not say it.
 };
 inline constexpr int64_t kSegmentsMax = int64_t{1} << 16;
 
@@ -93,6 +95,10 @@ std::unique_ptr<Algorithm> MakeDirect(const CommDesc& desc, const TeamInfo& team
 std::unique_ptr<Algorithm> MakeTwoLevelGather(const CommDesc& desc, const TeamInfo& team,
                                               std::span<const int64_t> node_of, int64_t rank);
 std::unique_ptr<Algorithm> MakeBroadcast(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of);
-std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team);
+std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of);
+// An allreduce. `nodes`: EqualNodes.
+std::unique_ptr<Algorithm> MakeTwoLevelReduction(const CommDesc& desc, const TeamInfo& team, int64_t nodes);
+// On how many nodes a team is that have as many ranks of it each, several, side by side; else 0.
+int64_t EqualNodes(std::span<const int64_t> node_of);
 
 }  // namespace hir::comm

@@ -161,7 +161,10 @@ class Reduction final : public Algorithm {
 
 }  // namespace
 
-std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team) {
+std::unique_ptr<Algorithm> MakeReduction(const CommDesc& desc, const TeamInfo& team, std::span<const int64_t> node_of) {
+  const int64_t nodes = EqualNodes(node_of);
+  if (nodes > 0 && desc.type == CommType::kAllreduce && ChunkBytes(desc) > kShortBytes && desc.count >= team.size())
+    return MakeTwoLevelReduction(desc, team, nodes);
   return std::make_unique<Reduction>(desc, team);
 }
 

@@ -51,7 +51,7 @@ class TwoLevelGather final : public Algorithm {
       if (hearer == me_) {
         wire.Recv({.peer = peer}, Chunk(peer), chunks_.bytes());
       } else {
-        wire.Recv({.peer = hearer, .phase = 1, .segment = peer}, Chunk(peer), chunks_.bytes());
+        wire.Recv({.peer = hearer, .phase = 1, .segment = peer, .of = peer}, Chunk(peer), chunks_.bytes());
       }
     }
     for (const int64_t peer : far_) wire.Send({.is_send = true, .peer = peer}, desc_.src.data, chunks_.bytes());

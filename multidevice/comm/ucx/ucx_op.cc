@@ -150,7 +150,8 @@ std::string UcxOp::WhatIsMissing(base::Nanos waited) const {
   std::set<std::pair<int, int64_t>> sends;
   for (const Message& message : messages_) {
     if (!message.pending) continue;
-    const int64_t rank = op_.team->info->ranks[static_cast<size_t>(message.transfer().peer)];
+    const Transfer& transfer = message.transfer();
+    const int64_t rank = op_.team->info->ranks[static_cast<size_t>(transfer.of >= 0 ? transfer.of : transfer.peer)];
     (message.transfer().is_send ? sends : receives).insert({message.transfer().phase, rank});
   }
   const auto& missing = receives.empty() ? sends : receives;

@@ -5,7 +5,10 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
+
+#include "csrc/base/prng.h"
 
 namespace hir::comm {
 namespace {
@@ -76,6 +79,34 @@ TEST(Reduce, StoresBFloat16AsTheConversionDoes) {
   for (size_t i = 0; i < out.size(); ++i) {  // Which of two NaNs stays is left open.
     const bool nan = std::isnan(BFloat16ToFloat(expected[i])) && std::isnan(BFloat16ToFloat(out[i]));
     ASSERT_TRUE(nan || out[i] == expected[i]) << a[i] << " + " << b[i];
+  }
+}
+
+// What one node has added up goes to the next: the same bits as at once.
+TEST(Reduce, InStepsItIsTheSame) {
+  base::Prng prng(5);
+  for (const DType dtype : {DType::kBool, DType::kInt32, DType::kInt64, DType::kFloat16, DType::kBFloat16,
+                            DType::kFloat32, DType::kFloat64}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
+      const bool is_float = IsFloat(dtype);
+      if (op == ReduceOp::kMean && !is_float) continue;
+      constexpr int64_t kCount = 1037;
+      std::vector<std::vector<std::byte>> inputs(7);
+      std::vector<const std::byte*> srcs;
+      for (auto& input : inputs) {
+        input.resize(static_cast<size_t>(kCount * DTypeBytes(dtype)));
+        for (std::byte& byte : input) byte = static_cast<std::byte>(prng.Below(is_float ? 60 : 2));
+        srcs.push_back(input.data());
+      }
+      const std::span<const std::byte* const> all(srcs);
+      std::vector<std::byte> once(inputs[0].size()), last(inputs[0].size());
+      std::vector<std::byte> first(static_cast<size_t>(kCount * AccumulatorBytes(dtype))), second(first.size());
+      Reduce(op, dtype, all, once.data(), kCount);
+      Reduce(op, dtype, {}, all.subspan(0, 3), first.data(), kCount);
+      Reduce(op, dtype, {.before = first.data()}, all.subspan(3, 1), second.data(), kCount);
+      Reduce(op, dtype, {.before = second.data(), .total = 7}, all.subspan(4), last.data(), kCount);
+      EXPECT_EQ(once, last) << DTypeName(dtype) << " " << static_cast<int>(op);
+    }
   }
 }
 

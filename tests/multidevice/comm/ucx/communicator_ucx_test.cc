@@ -31,7 +31,7 @@ class UcxBackend final : public CommBackend {
                                .size = size,
                                .generation = 3,
                                .op_timeout = op_timeout,
-                               .domain = domains_ > 0 ? base::Cat("node ", NodeOf(rank, size)) : "",
+                               .domain = domains_ != 0 ? base::Cat("node ", NodeOf(rank, size)) : "",
                                .transports = "posix,sysv,self",  // Not TCP, of which ranks here have no need.
                                .shared_bytes_max = shared_bytes_max_},
                               rendezvous);
@@ -44,8 +44,9 @@ class UcxBackend final : public CommBackend {
   }
 
  private:
-  // Nodes of different sizes, whose ranks are side by side, but for the first, which is with the last.
+  // Below 0: nodes with as many ranks each, side by side. Else of different sizes, and the first rank is with the last.
   int64_t NodeOf(int64_t rank, int64_t size) const {
+    if (domains_ < 0) return rank * -domains_ / size;
     return rank == 0 ? domains_ - 1 : rank * rank * domains_ / (size * size);
   }
 
@@ -62,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorSuite, testing::Values(&Ucx<kSharedByt
 INSTANTIATE_TEST_SUITE_P(UcxMessages, CommunicatorSuite, testing::Values(&Ucx<0>));
 INSTANTIATE_TEST_SUITE_P(UcxTwoNodes, CommunicatorSuite, testing::Values(&Ucx<kSharedBytesMax, 2>));
 INSTANTIATE_TEST_SUITE_P(UcxThreeNodes, CommunicatorSuite, testing::Values(&Ucx<kSharedBytesMax, 3>));
+INSTANTIATE_TEST_SUITE_P(UcxEqualNodes, CommunicatorSuite, testing::Values(&Ucx<kSharedBytesMax, -2>));
 INSTANTIATE_TEST_SUITE_P(UcxBoth, CommunicatorSuite, testing::Values(&Ucx<2048>));
 
 }  // namespace
