@@ -1,4 +1,4 @@
-"""All-gather, broadcast and all-reduce between two nodes, against the time that the link needs for what has to cross it.
+"""All-gather, broadcast and all-reduce between two nodes, against the time that their link needs for what must cross.
 
 cluster_collectives.py [--mib N] [--ranks R] [--repeat N]: two nodes of R CPU ranks in network namespaces (root), whose
 link has 1 Gbit/s each way. A row: median time of a run, bytes that each node sent in one, and the link's share.
@@ -60,7 +60,7 @@ def measure(client: hostir.Client, made: Networks, name: str, fd: FusionDefiniti
         times.append(time.perf_counter() - began)
     sent = max((made.bytes_sent(node) - at) / args.repeat for node, at in enumerate(before))
     whole = args.mib << 20
-    # What a node has to send: its half; all of it; of a reduction its sums of the other's half, and the result of its own.
+    # That a node has to send: its half; all of it; its sums of one half, and the results of the other.
     least = {"allgather": whole / 2, "broadcast": whole, "allreduce": whole}[name]
     took = statistics.median(times)
     print(

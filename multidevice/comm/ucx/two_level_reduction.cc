@@ -1,10 +1,10 @@
-// An allreduce of a team on several nodes, in the order of the team: what one node has added up goes on to the next, and
-// the last one's sums come back. So each byte goes to a node once and leaves it once, and the result is the same as on one
-// node, bit by bit: no element is added in another order.
+// An allreduce of a team on several nodes, in the order of the team: what one node has added up goes on to the next,
+// and the last one's sums come back. So each byte goes to a node once and leaves it once, and the result is the same as
+// on one node, bit by bit: no element is added in another order.
 //
 // The k-th rank of every node has the k-th part of the vector, its lane. Segment by segment it gets what the others of
-// its node contribute, adds them to what came from the node before, and passes that on; what is finished it passes back,
-// and to the others of its node.
+// its node contribute, adds them to what came from the node before, and passes that on; what is finished it passes
+// back, and to the others of its node.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -150,8 +150,8 @@ class TwoLevelReduction final : public Algorithm {
   int64_t in_flight_ = 0;
   int64_t slot_bytes_ = 0;
   std::byte* scratch_ = nullptr;
-  // Of each segment in flight: parts that are here; whether its sums are on their way to the next node; the segment that
-  // is next in its slots.
+  // Of each segment in flight: parts that are here; whether its sums are on their way to the next node; the segment
+  // that is next in its slots.
   std::array<int64_t, kInFlight> arrived_ = {};
   std::array<bool, kInFlight> leaving_ = {};
   std::array<int64_t, kInFlight> next_in_ = {};
