@@ -9,6 +9,7 @@
 #include "csrc/base/check.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/text.h"
+#include "service/os/process_usage.h"
 #include "service/supervise/child_error.h"
 
 namespace hir::service {
@@ -21,6 +22,7 @@ constexpr int64_t kRanksMax = int64_t{1} << 20;
 constexpr size_t kRecordsMax = size_t{1} << 20;
 constexpr int64_t kTimeoutUsMax = int64_t{1} << 50;  // 35 years.
 constexpr base::Nanos kIdle = std::chrono::seconds(1);
+constexpr base::Nanos kUsageEvery = std::chrono::milliseconds(900);
 
 void SetError(const Status& status, pb::Error* error) {
   if (status.ok()) return;
@@ -197,7 +199,12 @@ void Agent::Loop() {
       continue;
     }
     (void)fleet_->Watch(wakeup_.fd(), kIdle, lock);
-    if (fleet_->healthy()) continue;
+    if (fleet_->healthy()) {
+      lock.unlock();
+      SayUsage();
+      lock.lock();
+      continue;
+    }
     pb::FromNode ended;
     ended.mutable_ended()->set_generation(fleet_->generation());
     SetError(fleet_->failure(), ended.mutable_ended()->mutable_cause());
@@ -321,6 +328,23 @@ void Agent::CarryOrder(const pb::Order& order) {
   released_.clear();
   arrived_.clear();
   if (answer.ended()) EndRanks();
+  Tell(std::move(message));
+  if (fleet_ != nullptr) SayUsage();
+}
+
+void Agent::SayUsage() {
+  const base::Nanos now = base::Clock::Steady().Now();
+  if (now - said_usage_ < kUsageEvery) return;
+  said_usage_ = now;
+  pb::FromNode message;
+  pb::RanksUsage& said = *message.mutable_usage();
+  said.set_generation(fleet_->generation());
+  said.set_num_threads(options_.fleet.threads_per_rank);
+  for (const int64_t pid : fleet_->snapshot().pids) {
+    const ProcessUsage usage = UsageOf(static_cast<pid_t>(pid));
+    said.add_resident_bytes(usage.resident_bytes);
+    said.add_cpu_ms(usage.cpu_ms);
+  }
   Tell(std::move(message));
 }
 

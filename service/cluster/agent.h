@@ -68,6 +68,8 @@ class Agent {
   Status Bind(const ::hostir::v1::ToWorker& message, RankMessage& into);
   Status Fetch(const ::hostir::v1::ToWorker& message, RankMessage& into);
   Status Run(const ::hostir::v1::Order& order);
+  // What the ranks use, when a second has passed since it was said last.
+  void SayUsage();
   // The bytes of what was fetched.
   void SayFetched();
   void Tell(::hostir::v1::FromNode message);
@@ -88,6 +90,7 @@ class Agent {
   std::vector<std::pair<int64_t, KeptShards::Memory>> fetched_;
   std::vector<int64_t> released_, arrived_;
   int64_t first_rank_ = 0;  // Of the ranks here.
+  base::Nanos said_usage_ = {};
 
   mutable std::mutex mutex_;
   std::deque<::hostir::v1::ToNode> urgent_, orders_;  // Guarded by mutex_: all below.

@@ -330,6 +330,17 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       node.where = message.late().where();
       if (late_) late_(what, Where());
       return {};
+    case pb::FromNode::kUsage: {
+      const pb::RanksUsage& usage = message.usage();
+      if (usage.generation() != generation_ || !healthy_) return {};
+      node.usage.assign(static_cast<size_t>(node.num_ranks), {.num_threads = usage.num_threads()});
+      for (int i = 0; i < std::min(usage.resident_bytes_size(), usage.cpu_ms_size()) && i < node.num_ranks; ++i) {
+        node.usage[static_cast<size_t>(i)].resident_bytes = usage.resident_bytes(i);
+        node.usage[static_cast<size_t>(i)].cpu_ms = usage.cpu_ms(i);
+      }
+      PublishUsage();
+      return {};
+    }
     case pb::FromNode::kEnded: {
       if (message.ended().generation() != generation_ || !healthy_) return {};
       node.has_ranks = false;
@@ -554,6 +565,7 @@ Status ClusterRanks::Break(Status cause) {
     Node& node = of_node_[i];
     node.owes = false;
     node.pids.clear();
+    node.usage.clear();
     if (served && node.takes_part) node.keeps = !options_.on_devices;
     if (!node.is_there || !std::exchange(node.has_ranks, false)) continue;
     pb::ToNode message;
@@ -584,6 +596,16 @@ void ClusterRanks::Publish() {
     snapshot_.absent.insert(snapshot_.absent.end(), num, why);
   }
   snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
+}
+
+void ClusterRanks::PublishUsage() {
+  const std::scoped_lock lock(mutex_);
+  snapshot_.usage.clear();
+  for (const Node& node : of_node_) {
+    std::vector<Snapshot::Usage> usage = node.usage;
+    usage.resize(static_cast<size_t>(node.num_ranks));
+    snapshot_.usage.insert(snapshot_.usage.end(), usage.begin(), usage.end());
+  }
 }
 
 void ClusterRanks::OnHealth(std::function<void(bool)> heard) {

@@ -95,6 +95,7 @@ class ClusterRanks final : public Ranks {
     bool owes = false;                   // A start or an answer.
     std::string where = {};              // Of a late one.
     std::vector<int64_t> pids = {};
+    std::vector<Snapshot::Usage> usage = {};
   };
   size_t NodeOf(int64_t rank) const;
   void Joined(Node& node, const ::hostir::v1::Joined& joined);
@@ -127,6 +128,7 @@ class ClusterRanks final : public Ranks {
   std::string Where() const;
   std::string_view Next() const { return phase_ == Phase::kStarting ? "" : "; the mesh is being restarted"; }
   void Publish();
+  void PublishUsage();
 
   const ClusterOptions options_;
   const std::unique_ptr<Nodes> nodes_;

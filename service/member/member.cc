@@ -187,6 +187,7 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
                                    .is_here = static_cast<int64_t>(i) == view.own});
     }
     machine.device_memory_bytes += node.memory_bytes();
+    here.nodes.push_back({name(), node.devices_size(), node.memory_bytes()});
     spdlog::info("{} {} {} devices of {}", name(), joined[i] ? "has" : "is not there; it has", node.devices_size(),
                  node.kind());
   }

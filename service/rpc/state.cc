@@ -119,6 +119,12 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     device.set_node(options.devices.used[index].node);
     if (index < report.mesh.absent.size() && !report.mesh.absent[index].empty())
       hir::service::ToProto(Unavailable(report.mesh.absent[index]), device.mutable_error());
+    if (!options.devices.used[index].is_here && index < report.mesh.usage.size()) {
+      const Ranks::Snapshot::Usage& usage = report.mesh.usage[index];
+      device.set_resident_bytes(usage.resident_bytes);
+      device.set_cpu_ms(usage.cpu_ms);
+      if (usage.num_threads > 0) device.set_num_threads(usage.num_threads);
+    }
     if (device.pid() == 0 || !options.devices.used[index].is_here) continue;
     const ProcessUsage usage = UsageOf(static_cast<pid_t>(device.pid()));
     // As the system says, not as was asked for: what forbids it costs a rank its place, and nothing else.

@@ -50,7 +50,27 @@ TensorStore::TensorStore(StoreOptions options, std::shared_ptr<ReleasedShards> r
       bytes_("tensor_bytes_max", "bytes of tensors", options.tensor_bytes_max),
       staging_("staging_bytes_max", "bytes of tensors on their way to and from devices", options.staging_bytes_max),
       journal_(options_.journal),
-      next_shard_(options_.first_shard) {}
+      next_shard_(options_.first_shard) {
+  for (const StoreNode& node : options_.nodes) {
+    node_of_.insert(node_of_.end(), static_cast<size_t>(node.num_devices), of_nodes_.size());
+    of_nodes_.push_back(std::make_unique<Budget>(base::Cat("tensor_bytes_max of ", node.name), "bytes of tensors there",
+                                                 node.bytes_max));
+  }
+}
+
+Result<std::vector<Charge>> TensorStore::ChargeNodes(std::span<const int64_t> devices, int64_t bytes) {
+  std::vector<Charge> charges(of_nodes_.size());
+  for (const int64_t device : devices) {
+    if (of_nodes_.empty()) break;
+    const size_t node = node_of_[static_cast<size_t>(device)];
+    if (charges[node].amount() == 0) {
+      HIR_ASSIGN(charges[node], of_nodes_[node]->Take(bytes));
+    } else {
+      HIR_TRY(charges[node].Grow(bytes));
+    }
+  }
+  return charges;
+}
 
 Result<std::string> TensorStore::OpenSession(std::string principal, int64_t lease_ms) {
   const std::scoped_lock lock(mutex_);
@@ -95,6 +115,9 @@ std::vector<std::shared_ptr<Tensor>> TensorStore::Inherit(const Inheritance& inh
     if (!charge.ok()) return nullptr;
     auto shards = std::make_shared<ShardSet>(of.shards, nullptr, released_);
     shards->charge = *std::move(charge);
+    if (Result<std::vector<Charge>> of_nodes = ChargeNodes(of.spec.sharding.mesh.devices(), of.shards.front().bytes);
+        of_nodes.ok() && of.lost.ok())
+      shards->node_charges = *std::move(of_nodes);
     auto tensor = std::make_shared<Tensor>(of.spec, std::move(shards), TensorState::kReady);
     if (!of.lost.ok()) tensor->readiness()->Lose(of.lost);
     return made.emplace(of.shards.front().id, std::move(tensor)).first->second;
@@ -178,6 +201,7 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
     budget = &found->quota->bytes;
   }
   HIR_ASSIGN(Charge charge, budget->Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
+  HIR_ASSIGN(std::vector<Charge> node_charges, ChargeNodes(mesh.devices(), bytes));
   MakeRoom();
   ShardSet::Recycle recycle;
   if (use == Use::kOutput && !options_.on_devices && bytes > 0) {
@@ -211,6 +235,7 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
   }
   auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
   set->charge = std::move(charge);
+  set->node_charges = std::move(node_charges);
   return set;
 }
 

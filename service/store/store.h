@@ -21,6 +21,13 @@
 
 namespace hir::service {
 
+// Of a cluster: its devices are numbered through.
+struct StoreNode {
+  std::string name = {};
+  int64_t num_devices = 0;
+  int64_t bytes_max = 0;  // That tensors may take there.
+};
+
 struct StoreOptions {
   int64_t num_devices = 1;
   int64_t tensor_bytes_max = int64_t{1} << 30;
@@ -36,6 +43,7 @@ struct StoreOptions {
   int64_t recycled_bytes_max = int64_t{1} << 28;
   std::shared_ptr<Journal> journal = {};  // Null: nobody comes later.
   int64_t first_shard = 1;
+  std::vector<StoreNode> nodes = {};  // None: all devices are here.
 };
 
 // Thread-safe.
@@ -135,6 +143,8 @@ class TensorStore {
   };
   Status SetName(const std::string& owner, Principal& quota, const std::string& name, Name& given);
   static Result<std::shared_ptr<Tensor>> FindIn(const Session& session, std::string_view handle);
+  // What shards of `bytes` on these devices take of each node. Errors: kResourceExhausted naming the node.
+  Result<std::vector<Charge>> ChargeNodes(std::span<const int64_t> devices, int64_t bytes);
   Status AddSession(std::string id, std::string principal);
   Status Insert(Session& session, const std::string& handle, std::shared_ptr<Tensor> tensor);
   // A descriptor and `bytes` for each of `count` shards.
@@ -145,6 +155,8 @@ class TensorStore {
   const std::shared_ptr<ShardPool> pool_;
   Budget bytes_;
   Budget staging_;
+  std::vector<std::unique_ptr<Budget>> of_nodes_;
+  std::vector<size_t> node_of_;  // By device.
   mutable std::mutex mutex_;
   std::shared_ptr<Journal> journal_;  // Guarded by mutex_, as all below; null: nobody is told.
   // By name; as long as the store, since charges refer to them. Guarded by mutex_: the ones below too.

@@ -66,7 +66,8 @@ class ShardSet {
   // The devices have it now. Who reads it from host() goes on.
   void DropHost();
 
-  Charge charge;  // Bytes; grows while an upload arrives, by its one owner.
+  Charge charge;                     // Bytes; grows while an upload arrives, by its one owner.
+  std::vector<Charge> node_charges;  // All of them, of each node.
 
  private:
   const std::vector<Shard> shards_;

@@ -119,6 +119,13 @@ class Ranks {
     int64_t generation = 0;
     bool healthy = false;
     std::vector<int64_t> pids = {};
+    // Of those that are another machine's, by rank; no entries: none is.
+    struct Usage {
+      int64_t resident_bytes = 0;
+      int64_t cpu_ms = 0;
+      int64_t num_threads = 0;
+    };
+    std::vector<Usage> usage = {};
     std::vector<std::string> absent = {};  // By rank, why it is not there; empty: it is. Or no entries: all are.
     std::string failure = {};
     std::vector<std::string> lingering = {};  // Killed processes of generations before that have not ended.

@@ -36,8 +36,8 @@
 //                       there: a node with r ranks receives (n - r) b, where directly it is r (n - r) b
 //   broadcast           a tree of nodes, and one within each: a node receives b
 //   allreduce           beyond 32 KiB, of nodes with as many ranks each: what a node has added up, in the order of the
-//                       team, goes on to the next, and the last one's sums come back: a node receives 2 b at most, where
-//                       directly it is 2 r (n - r) b / n
+//                       team, goes on to the next, and the last one's sums come back: a node receives 2 b at most,
+//                       where directly it is 2 r (n - r) b / n
 //
 // A reduction around a ring, or by halves, adds in another order on every rank, and an allgather around a ring was
 // slower (README.md). Pairwise, the owner of a chunk adds all parts in the order of the team, accumulates f16 and bf16
