@@ -8,6 +8,8 @@ SEQUENCER = "service/engine/sequencer.cc"
 QUEUE = "service/engine/fair_queue.h"
 CLUSTER = "service/cluster/cluster_ranks.cc"
 AGENT = "service/cluster/agent.cc"
+FENCE = "service/cluster/term_fence.cc"
+ELECTION = "service/member/election.cc"
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,8 @@ BUGS = [
     Bug(
         "who_died_kept_it",
         "A node that has started anew is taken to have kept what it had.",
-        "if (std::exchange(node.incarnation, incarnation) != incarnation) node.keeps = false;",
-        "node.incarnation = incarnation;",
+        "if (std::exchange(node.incarnation, joined.incarnation()) != joined.incarnation()) node.keeps = false;",
+        "node.incarnation = joined.incarnation();",
         file=CLUSTER,
         test="cluster_ranks_test",
     ),
@@ -176,17 +178,57 @@ BUGS = [
     Bug(
         "an_earlier_head",
         "A node obeys a head whose term is over.",
-        "if (join.term() < term_) {",
-        "if (join.term() < 0) {",
-        file=AGENT,
-        test="agent_test",
+        "  if (term < term_)\n    return Status(",
+        "  if (term < 0)\n    return Status(",
+        file=FENCE,
+        test="election_test",
     ),
     Bug(
         "a_replaced_head",
         "What a head says that was replaced is heard.",
-        "  const std::scoped_lock lock(mutex_);\n  if (number != number_) return;\n  if (message.has_provide()",
-        "  const std::scoped_lock lock(mutex_);\n  if (message.has_provide()",
+        "  const std::scoped_lock lock(mutex_);\n  if (!fence_.Hears(number)) return;\n  if (message.has_remember())",
+        "  const std::scoped_lock lock(mutex_);\n  if (message.has_remember())",
         file=AGENT,
         test="agent_test",
+    ),
+    Bug(
+        "heads_without_a_lease",
+        "Who finds another head elected takes itself for the head still.",
+        "  if (view_.term > own_term_) Depose();",
+        "  if (false) Depose();",
+        file=ELECTION,
+        test="election_test",
+    ),
+    Bug(
+        "elected_over_another",
+        "A head is elected in a term that another one has taken meanwhile.",
+        "  if (term != lead.end()) stand.when[1].value = term->value;\n",
+        "  if (term != lead.end()) stand.when.pop_back();\n",
+        file=ELECTION,
+        test="election_test",
+    ),
+    Bug(
+        "elected_and_never_heard",
+        "The answer to the transaction that elected it was lost, and it waits for that head, itself, for good.",
+        "    if (is_new) HIR_TRY(Begin(*view_.head));  // It was elected, and never heard.\n",
+        "",
+        file=ELECTION,
+        test="election_test",
+    ),
+    Bug(
+        "written_halfway",
+        "A later head takes a shard that a run was writing for the run's output.",
+        "  if (is_there) shards_->SetWhole(written, false);\n",
+        "",
+        file=AGENT,
+        test="agent_test",
+    ),
+    Bug(
+        "kept_while_away",
+        "A node that had no part, and has started anew meanwhile, is taken to have kept what it had.",
+        "    if (served && node.takes_part) node.keeps = !options_.on_devices;\n",
+        "    if (served) node.keeps = !options_.on_devices;\n",
+        file=CLUSTER,
+        test="cluster_ranks_test",
     ),
 ]

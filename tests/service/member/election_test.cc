@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -121,6 +122,26 @@ TEST_F(ElectionTest, WhileNobodyElseIsElectedItStaysTheHead) {
   EXPECT_EQ(etcd.List("/hostir/test/lead/head").size(), 1U);
 }
 
+// One is elected, and asked to end, between what another sees and what it then does.
+TEST_F(ElectionTest, NoTermIsAnothersToo) {
+  Election& first = Add(2);
+  std::function<void()> meanwhile = [] {};
+  int requests = 0;
+  SimulatedKv slow(etcd, prng, [&] { requests > 0 && --requests == 0 ? meanwhile() : void(); });
+  Election second(OptionsOf(1, 2), slow, etcd);
+  ASSERT_TRUE(first.Look(true).ok() && second.Look(false).ok());
+  first.Leave();
+  meanwhile = [&] {
+    ASSERT_TRUE(first.Look(true).ok());
+    ASSERT_EQ(first.view().term, 2);
+    first.Leave();
+  };
+  requests = 2;  // It has looked who heads, and is about to.
+  ASSERT_TRUE(second.Look(true).ok());
+  EXPECT_TRUE(second.view().heads);
+  EXPECT_EQ(second.view().term, 3);
+}
+
 TEST_F(ElectionTest, WhoDoesNotBelongIsTold) {
   ASSERT_TRUE(Add(2).Look(false).ok());
   Election other(OptionsOf(7, 3), kv, etcd);
@@ -191,9 +212,18 @@ class Cluster {
     if (depth_ > 1 || !prng_.OneIn(4)) return;
     const int64_t other = prng_.Below(std::ssize(nodes_));
     if (other != node) Act(static_cast<size_t>(other));
+    if (!troubled_ || !prng_.OneIn(400)) return;
+    // It stops here, for longer than its lease.
+    for (const base::Nanos end = etcd_.Now() + seconds(prng_.Between(3, 16)); etcd_.Now() < end;) {
+      etcd_.Pass(kTick);
+      for (size_t i = 0; i < nodes_.size(); ++i) {
+        if (prng_.OneIn(3)) Act(i);
+      }
+    }
   }
 
   void Pass(base::Nanos time, bool faults) {
+    troubled_ = faults;
     for (const base::Nanos end = etcd_.Now() + time; etcd_.Now() < end;) {
       etcd_.Pass(kTick);
       if (faults) Fault();
@@ -221,7 +251,8 @@ class Cluster {
       case 6:
         for (size_t i = 0; i < nodes_.size(); ++i) node.reaches[i] = nodes_[i]->reaches[any] = true;
         break;
-      default:  // It dies, and starts again with nothing.
+      default:  // It dies, or is asked to end, and starts again with nothing.
+        if (prng_.OneIn(2)) node.election->Leave();
         node.election =
             std::make_unique<Election>(OptionsOf(static_cast<int64_t>(any), std::ssize(nodes_)), *node.kv, etcd_);
         node.fence = {};
@@ -317,6 +348,7 @@ class Cluster {
   int64_t last_completed_ = 0;
   int64_t num_completed_ = 0;
   int depth_ = 0;
+  bool troubled_ = false;
   std::string wrong_;
 };
 
