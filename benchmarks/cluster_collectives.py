@@ -18,9 +18,8 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tests/cluster"), str(ROOT / "tests/python"), str(ROOT / "python")]
-from cluster import Cluster, Networks, certificates, networks  # noqa: E402
-
 import hostir  # noqa: E402
+from cluster import Cluster, Networks, certificates, networks  # noqa: E402
 from hostir import DataType, DeviceMesh, FusionDefinition  # noqa: E402
 
 LINK = 1e9 / 8  # Bytes a second, each way.

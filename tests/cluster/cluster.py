@@ -111,15 +111,15 @@ def certificates(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
 
 
 class Cluster:
-    """Nodes of ``devices`` each, whose files are in ``folder``; the first heads them, or, with ``etcd``, whichever is
-    elected: the first to be started, while no other has to be."""
+    """Nodes of ``devices`` each, or by node, whose files are in ``folder``; the first heads them, or, with ``etcd``,
+    whichever is elected: the first to be started, while no other has to be."""
 
     def __init__(
         self,
         program: str,
         folder: pathlib.Path,
         nodes: int = 2,
-        devices: str = "cpu:2",
+        devices: str | list[str] = "cpu:2",
         networks: Networks | None = None,
         etcd: Etcd | None = None,
         **settings: Any,
@@ -150,7 +150,7 @@ class Cluster:
         """Returns before it is ready."""
         self._starts[node] += 1
         all_settings = {
-            "devices": self._devices,
+            "devices": self._devices if isinstance(self._devices, str) else self._devices[node],
             "listen": self.listens[node],
             **self._place(node),
             **self._settings,
