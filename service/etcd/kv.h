@@ -38,7 +38,7 @@ class Kv {
     std::vector<Entry> puts = {};
     std::vector<std::string> erased = {};
   };
-  // Whether it held.
+  // Whether it held. Errors: kNotFound: a lease is over; nothing was done.
   virtual Result<bool> Commit(const Transaction& transaction) = 0;
 
   // A new lease. Whoever has it keeps it alive, or its keys go.

@@ -63,8 +63,13 @@ Status Election::Look(bool stands) {
     kept_alive_ = asked;
   }
   for (int step = 0; step < kSteps; ++step) {
-    HIR_ASSIGN(const bool more, Step(stands));
-    if (!more) return {};
+    const Result<bool> more = Step(stands);
+    if (more.status().code() == Code::kNotFound) {  // Its lease: it was over before what was to be under it.
+      lease_ = 0;
+      return {};
+    }
+    HIR_TRY(more.status());
+    if (!*more) return {};
   }
   return Unavailable("etcd: what others write there does not come to rest");
 }

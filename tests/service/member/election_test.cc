@@ -150,7 +150,7 @@ TEST_F(ElectionTest, WhoDoesNotBelongIsTold) {
   const Status third = Add(2).Look(false);
   EXPECT_EQ(third.code(), Code::kFailedPrecondition);
   EXPECT_THAT(third.ToString(), HasSubstr("has its 2 nodes: unix:/node0, unix:/node1"));
-  etcd.Commit({.when = {}, .puts = {{"/hostir/test/lead/head", "no JSON"}}});
+  ASSERT_TRUE(*etcd.Commit({.when = {}, .puts = {{"/hostir/test/lead/head", "no JSON"}}}));
   EXPECT_THAT(nodes[0]->Look(false).ToString(), HasSubstr("which no node of hostir wrote"));
 }
 

@@ -30,7 +30,7 @@ std::vector<Kv::Entry> SimulatedEtcd::List(std::string_view prefix) const {
   return found;
 }
 
-bool SimulatedEtcd::Commit(const Kv::Transaction& transaction) {
+Result<bool> SimulatedEtcd::Commit(const Kv::Transaction& transaction) {
   for (const Kv::Condition& when : transaction.when) {
     const auto found = entries_.find(when.key);
     const bool is_there = found != entries_.end();
@@ -39,7 +39,8 @@ bool SimulatedEtcd::Commit(const Kv::Transaction& transaction) {
       return false;
   }
   for (const Kv::Entry& put : transaction.puts) {
-    if (put.lease != 0 && !leases_.contains(put.lease)) return false;  // etcd refuses all of it.
+    if (put.lease != 0 && !leases_.contains(put.lease))
+      return Status(Code::kNotFound, "etcdserver: requested lease not found");
   }
   for (const Kv::Entry& put : transaction.puts) entries_[put.key] = put;
   for (const std::string& key : transaction.erased) entries_.erase(key);
@@ -63,13 +64,15 @@ void SimulatedEtcd::Revoke(int64_t lease) {
   std::erase_if(entries_, [&](const auto& entry) { return entry.second.lease == lease; });
 }
 
+bool SimulatedKv::IsLost() { return is_cut_ || !etcd_.is_up() || prng_.Below(1000) < lost_; }
+
 template <typename Done>
 auto SimulatedKv::Ask(const Done& done) -> Result<decltype(done())> {
   between_();
   const Status lost = Unavailable("etcd: nobody answers");
-  if (is_cut_ || !etcd_.is_up() || prng_.Below(1000) < lost_) return lost;
+  if (IsLost()) return lost;
   auto answer = done();
-  if (prng_.Below(1000) < lost_) return lost;
+  if (IsLost()) return lost;
   return answer;
 }
 
@@ -78,7 +81,8 @@ Result<std::vector<Kv::Entry>> SimulatedKv::List(std::string_view prefix) {
 }
 
 Result<bool> SimulatedKv::Commit(const Transaction& transaction) {
-  return Ask([&] { return etcd_.Commit(transaction); });
+  Result<Result<bool>> answer = Ask([&] { return etcd_.Commit(transaction); });
+  return answer.ok() ? *std::move(answer) : Result<bool>(answer.status());
 }
 
 Result<int64_t> SimulatedKv::Grant(base::Nanos time) {

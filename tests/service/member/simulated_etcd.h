@@ -24,7 +24,7 @@ class SimulatedEtcd final : public base::Clock {
   bool is_up() const { return is_up_; }
 
   std::vector<service::Kv::Entry> List(std::string_view prefix) const;
-  bool Commit(const service::Kv::Transaction& transaction);
+  Result<bool> Commit(const service::Kv::Transaction& transaction);
   int64_t Grant(base::Nanos time);
   bool KeepAlive(int64_t lease);
   void Revoke(int64_t lease);
@@ -62,6 +62,8 @@ class SimulatedKv final : public service::Kv {
  private:
   template <typename Done>
   auto Ask(const Done& done) -> Result<decltype(done())>;
+  // Whether the request, or its answer, is lost.
+  bool IsLost();
 
   SimulatedEtcd& etcd_;
   base::Prng& prng_;
