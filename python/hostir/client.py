@@ -569,6 +569,13 @@ class Client:
         """Devices, processes, generation, memory, limits, as the daemon says: ``client.status()["devices"]``."""
         return wire.as_dict(self._call(self._stub.Status, pb.StatusRequest()))
 
+    def drain(self, node: int | str, *, back: bool = False) -> str:
+        """Has a node of a cluster, by its number or address, leave the mesh once what is under way is over, or, with
+        ``back``, have a part in it again: ``client.drain(1)``. Returns its address, at once; who is away has an error
+        in ``status()["devices"]``. Raises NotFound for no node, FailedPrecondition where none would be left."""
+        request = pb.DrainNodeRequest(node=str(node), back=back)
+        return str(self._call(self._stub.DrainNode, request).node)
+
     def events(self) -> list[dict[str, Any]]:
         """The latest 4096 things that the daemon did, the oldest first: runs with wait and time, requests that failed,
         plans, failures of the mesh: ``[e for e in client.events() if e["code"]]``."""

@@ -263,8 +263,10 @@ def test_a_drained_node_stays_so_under_another_head(cluster: Cluster) -> None:
         eventually_runs(client, [0, 1], REPLACED)
         with pytest.raises(hostir.Unavailable, match="is drained"):
             run(client, [0, 1, 2])
-        _hostir(cluster, "undrain", "2")
-        run(client, [0, 1, 2])
+        with pytest.raises(hostir.NotFound, match='"3" is no node: 0 to 2, or unix:'):
+            client.drain(3)
+        assert client.drain(2, back=True) == cluster.addresses[2]
+        eventually_runs(client, [0, 1, 2], REPLACED)
 
 
 def test_a_node_that_dies_is_named_and_comes_back(cluster: Cluster) -> None:
