@@ -285,6 +285,7 @@ void Agent::StartRanks(const pb::StartRanks& start) {
     if (stopping_ || start.generation() <= ended_) return;
     fleet_ = std::move(fleet);
   }
+  said_usage_ = base::Clock::Steady().Now();
   pb::FromNode started;
   started.mutable_started()->set_generation(start.generation());
   SetError(fleet_->Start(start.generation()), started.mutable_started()->mutable_error());
