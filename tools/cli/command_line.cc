@@ -351,8 +351,8 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
   if (command == nullptr)
-    return Wrong("",
-                 "which command? run, replay, explain, status, top, drain, undrain, dump, bench, certs, completion");
+    return Wrong(
+        "", "which command? run, replay, explain, status, health, top, drain, undrain, dump, bench, certs, completion");
   if (given.size() > 1)
     return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();
