@@ -54,7 +54,8 @@ class Networks:
                 try:
                     _run(*shape, "netem", "delay", delay, "rate", rate)
                 except OSError:
-                    print(f"node {node}: this kernel has no netem: {rate}, without a delay")
+                    if node == 0:
+                        print(f"this kernel has no netem: {rate}, without a delay")
                     _run(*shape, "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
         except OSError:
             self.close()

@@ -4,7 +4,8 @@
 
 Three nodes of one CPU device, etcd, and two clients, each in a network namespace of its own, by TLS and links of
 1 Gbit/s. Per row client A makes the request that the fault hits, client B is beside it, with a tensor on the nodes
-that are not hit. Exit code 1: a limit is broken, a value wrong, or a tensor lost that a survivor held.
+that are not hit. Exit code 1: a limit is broken, a value wrong, or a tensor lost that a survivor held; 77: this machine
+cannot play it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 import hit_client
@@ -46,6 +48,7 @@ HELD_S = 7.0  # Longer than the lease of a node.
 SLOW_S = 5.0
 UNDER_WAY_BYTES = 8 << 20  # Of a transfer's 96 MiB, at the place that is hit.
 PATIENCE_S = 60.0
+CANNOT = 77  # Exit code where this machine or user cannot.
 _CLONE_NEWNET = 0x40000000
 
 
@@ -76,10 +79,11 @@ class Row:
 class World:
     """The cluster, which rows share while each leaves it whole."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, networks: Networks, rate: str) -> None:
         folder.chmod(0o700)
         self.folder = folder
-        self.networks = Networks(6)
+        self.rate = rate  # Of a slow link.
+        self.networks = networks
         try:
             hosts = [self.networks.address(place).split(":")[1] for place in range(4)]
             settings = certificates(folder / "certs", hosts)
@@ -199,6 +203,7 @@ class Play:
         asked = self.begin()
         undo = self.inject()
         self.began = time.monotonic()
+        self.is_over, self.going = False, None
         try:
             if asked is None:
                 asked = self.ask()
@@ -208,6 +213,9 @@ class Play:
         finally:
             undo()
             ended = time.monotonic()
+            self.is_over = True
+        if self.going is not None:
+            self.going.join(PATIENCE_S)
         if (row.fault, row.victim) != ("kill", "client"):
             outcome = self.until_right(self.b_runs)
             row.healed = row.within("healed", outcome - ended, HEALED_S)
@@ -251,7 +259,7 @@ class Play:
         fault, place = self.row.fault, self.place
         assert place is not None
         if fault == "slow":
-            self.networks.slow(place, on=True)
+            self.networks.slow(place, on=True, rate=self.world.rate)
             return lambda: self.networks.slow(place, on=False)
         if fault == "partition":
             self.networks.cut(place, off=True)
@@ -273,7 +281,8 @@ class Play:
         """Until those who should have noticed have, and for as long as the fault lasts."""
         row = self.row
         if row.fault == "slow":
-            self.goes_on(SLOW_S)
+            self.goes_on()
+            self.hold(SLOW_S)
         elif row.victim == "node":
             row.noticed = row.within("noticed", self.until_right(self.names_the_node) - self.began, NOTICED_S)
         elif row.victim == "head":
@@ -284,18 +293,26 @@ class Play:
             sessions = self.until_right(lambda: self.b.status()["sessions"] == 1)
             row.noticed = row.within("its session ended", sessions - self.began, LEASE_S + LATE_S)
         else:
-            self.goes_on(HELD_S)
-        if row.fault in ("stop", "partition") and self.node is not None:
-            left = HELD_S - (time.monotonic() - self.began)
-            with contextlib.suppress(AssertionError):
-                eventually(lambda: False, max(0.0, left))
+            self.goes_on()
+            self.hold(HELD_S)
+        if self.node is not None and (row.fault in ("stop", "partition") or row.moment == "rest"):
+            self.hold(HELD_S)  # Else it is started again before etcd knows of its death.
 
-    def goes_on(self, seconds: float) -> None:
-        """Runs of B, one behind the other; the first that fails is the row's."""
-        while time.monotonic() < self.began + seconds:
-            outcome = outcome_of(lambda: hit_client.runs(self.b))
-            if outcome.code != "OK":
-                self.row.b.setdefault("a later run", _told(outcome))
+    def hold(self, seconds: float) -> None:
+        """Since the fault."""
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: False, max(0.0, seconds - (time.monotonic() - self.began)))
+
+    def goes_on(self) -> None:
+        """Runs of B, one behind the other, while the fault lasts; the first that fails is the row's."""
+
+        def runs() -> None:
+            while not self.is_over:
+                outcome = outcome_of(lambda: hit_client.runs(self.b))
+                if outcome.code != "OK":
+                    self.row.b.setdefault("a later run", _told(outcome))
+
+        self.going = Request(runs)
 
     # --- what becomes of it
 
@@ -367,8 +384,12 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 def _wanted(row: Row, node: int | None) -> dict[str, str]:
     """Patterns of "CODE: message"."""
     rank_died = r"OK|UNAVAILABLE: .*rank \d+ died" if row.moment == "heal" else "OK"
-    if row.fault == "slow" or row.victim in ("etcd", "client"):
+    is_crowded = row.moment in ("put", "get") and row.victim in ("node", "head")
+    if row.victim in ("etcd", "client") or (row.fault == "slow" and not is_crowded):
         return {"A": rank_died, "B": rank_died}
+    if row.fault == "slow":  # Keepalive's pings wait behind megabytes: the link may be taken for lost.
+        lost = r"OK|UNAVAILABLE: (another daemon goes on|.*node \d+ \()"
+        return {"A": lost, "B": lost}
     if row.victim == "node":
         lost = rf"UNAVAILABLE: .*node {node} \("
         return {"A": rf"{rank_died}|{lost}|DATA_LOSS: .*node {node} \(", "B": rf"{rank_died}|{lost}"}
@@ -388,44 +409,57 @@ def rows(only: str) -> Iterator[Row]:
                     yield row
 
 
+def play_all(world: World, wanted: list[Row], seed: int, messages: bool) -> None:
+    random = np.random.default_rng(seed)
+    for row in wanted:
+        print(f"{row.name} ...", file=sys.stderr, flush=True)
+        try:
+            Play(world, row, random).play()
+        except (AssertionError, hostir.HostirError) as error:
+            row.wrong.append(f"{type(error).__name__}: {error}")
+        print(line(row), flush=True)
+        for who, outcome in (("A", row.a), *row.b.items()) if messages else ():
+            if outcome and outcome["message"]:
+                print(f"    {who}: {outcome['message']}", flush=True)
+        if row.wrong:
+            print(world.log_ends(), file=sys.stderr, flush=True)
+            world.cluster.stop()
+            world.begin()
+
+
 def line(row: Row) -> str:
     """A row of the table."""
     times = [f"{k} {v:.1f} s" for k in ("noticed", "replaced", "healed") if (v := getattr(row, k)) is not None]
     cells = [f"A {row.a['code']} {row.a['seconds']:.1f} s" if row.a else ""]
     cells += [f"{name} {each['code']} {each['seconds']:.1f} s" for name, each in row.b.items()]
-    return f"{row.name:24} {'; '.join([c for c in cells if c] + times)}" + "".join(f"\n    WRONG {w}" for w in row.wrong)
+    return f"{row.name:24} {'; '.join([c for c in cells if c] + times)}" + "".join(
+        f"\n    WRONG {w}" for w in row.wrong
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", metavar="PATTERN", help='rows whose name has it: "kill, head, run"')
     parser.add_argument("--seed", type=int, default=1, help="of the values that are kept")
+    parser.add_argument("--rate", default="1mbit", help="of a slow link, as tc takes it: %(default)s")
+    parser.add_argument("--repeat", type=int, default=1, help="plays of each row")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all rows go, with messages")
     parser.add_argument("--messages", action="store_true", help="print them")
     options = parser.parse_args()
-    random = np.random.default_rng(options.seed)
-    done: list[Row] = []
+    done = [row for _ in range(options.repeat) for row in rows(options.only)]
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder))
         try:
-            for row in rows(options.only):
-                print(f"{row.name} ...", file=sys.stderr, flush=True)
-                began = time.monotonic()
-                try:
-                    Play(world, row, random).play()
-                except (AssertionError, hostir.HostirError) as error:
-                    row.wrong.append(f"{type(error).__name__}: {error}")
-                done.append(row)
-                print(line(row), flush=True)
-                if options.messages:
-                    for who, outcome in (("A", row.a), *row.b.items()):
-                        if outcome and outcome["message"]:
-                            print(f"    {who}: {outcome['message']}", flush=True)
-                print(f"    {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-                if row.wrong:
-                    print(world.log_ends(), file=sys.stderr, flush=True)
-                    world.cluster.stop()
-                    world.begin()
+            networks = Networks(6)
+        except OSError as error:
+            print(f"no network namespaces with shaped links: {error}", file=sys.stderr)
+            return CANNOT
+        try:
+            world = World(Path(folder), networks, options.rate)
+        except pytest.skip.Exception as error:
+            print(error, file=sys.stderr)
+            return CANNOT
+        try:
+            play_all(world, done, options.seed, options.messages)
         finally:
             world.close()
     if options.json:

@@ -1,7 +1,7 @@
 """The client that a fault of the matrix concerns, a process of its own: makes one request, and says how it ended.
 
-On stdin the request's name, a line, once it said that it is ready; then "next" for each further run. On stdout a line of
-JSON for each. The clock is the machine's, so that others can say how long after a fault it was.
+On stdin the name of a request, a line, once it said that it is ready. On stdout a line of JSON for each. The clock is
+the machine's, so that others can say how long after a fault it was.
 """
 
 from __future__ import annotations
