@@ -43,6 +43,7 @@ struct DeviceFacts {
 struct CommOptions {
   int64_t rank = 0;
   int64_t size = 1;
+  std::vector<int64_t> absent = {};  // Ranks that are not there, ascending, and in no team.
   int64_t generation = 0;
   base::Nanos setup_timeout = {};
   base::Nanos op_timeout = {};

@@ -89,7 +89,8 @@ struct Control {
 }  // namespace
 
 Result<std::unique_ptr<DescriptorExchange>> DescriptorExchange::Create(int64_t rank, int64_t size, std::string_view key,
-                                                                       Rendezvous& rendezvous, base::Nanos timeout) {
+                                                                       Rendezvous& rendezvous, base::Nanos timeout,
+                                                                       std::span<const int64_t> absent) {
   const base::Nanos end = Now() + timeout;
   Result<Listener> mine = Listen(size);
   const std::string place = PlaceName();
@@ -97,6 +98,10 @@ Result<std::unique_ptr<DescriptorExchange>> DescriptorExchange::Create(int64_t r
   std::vector<Peer> peers;
   Status apart = mine.ok() ? Status() : Unavailable(std::string(mine.status().message()));
   for (int64_t other = 0; other < size; ++other) {
+    if (std::ranges::binary_search(absent, other)) {
+      peers.emplace_back();
+      continue;
+    }
     HIR_ASSIGN(const std::string found, rendezvous.Get(Cat(key, other), end - Now()));
     const size_t space = found.find(' ', kTokenBytes);
     if (space == std::string::npos) {

@@ -21,10 +21,12 @@ namespace hir::comm {
 // thread at a time.
 class DescriptorExchange {
  public:
-  // Collective over [0, size); `key` begins the keys that it publishes. Errors: kUnavailable, the same on every rank:
-  // they are not all on one machine and in one network namespace; kDeadlineExceeded: a rank did not come.
+  // Collective over [0, size) but for those `absent`, ascending; `key` begins the keys that it publishes. Errors:
+  // kUnavailable, the same on every rank: they are not all on one machine and in one network namespace;
+  // kDeadlineExceeded: a rank did not come.
   static Result<std::unique_ptr<DescriptorExchange>> Create(int64_t rank, int64_t size, std::string_view key,
-                                                            Rendezvous& rendezvous, base::Nanos timeout);
+                                                            Rendezvous& rendezvous, base::Nanos timeout,
+                                                            std::span<const int64_t> absent = {});
 
   // Collective over `ranks`, this one among them: every other gets `fd`, or learns that there is none (-1). The
   // descriptors of the others, in their order; invalid of a rank that has none, and in this rank's place. `what` names

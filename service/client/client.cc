@@ -104,6 +104,17 @@ class GrpcClient final : public Client {
     return reply;
   }
 
+  Result<std::string> DrainNode(const std::string& node, bool back) override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kStatusTimeout);
+    pb::DrainNodeRequest request;
+    request.set_node(node);
+    request.set_back(back);
+    pb::DrainNodeReply reply;
+    HIR_TRY(Checked(stub_->DrainNode(&context, request, &reply)));
+    return reply.node();
+  }
+
   Result<pb::EventsReply> GetEvents() override {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kStatusTimeout);

@@ -37,6 +37,8 @@ class Client {
   virtual const ::hostir::v1::SessionEvent& session() const = 0;
 
   virtual Result<::hostir::v1::StatusReply> GetStatus() = 0;
+  // As of Runtime.DrainNode: the node's address.
+  virtual Result<std::string> DrainNode(const std::string& node, bool back) = 0;
   virtual Result<::hostir::v1::EventsReply> GetEvents() = 0;
   virtual Result<::hostir::v1::CompileReply> Compile(const ::hostir::v1::ProgramSource& program) = 0;
   using Sizes = std::map<std::string, int64_t>;

@@ -255,6 +255,7 @@ void Agent::StartRanks(const pb::StartRanks& start) {
   options.comm_timeout = base::FromMs(start.comm_timeout_ms());
   options.abroad.first_rank = first_rank_ = start.first_rank();
   options.abroad.num_ranks = start.num_ranks();
+  options.abroad.absent.assign(start.absent().begin(), start.absent().end());
   options.abroad.published = [this](const std::string& key, const std::string& value) {
     pb::FromNode message;
     message.mutable_published()->set_key(key);

@@ -93,6 +93,7 @@ ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
     made.is_there = node.is_there;
     if (node.is_there) Hold(made, node.shards);
     num_ranks_ += node.num_ranks;
+    drained_.push_back(options_.drained.contains(std::ssize(drained_)));
   }
   Publish();
 }
@@ -115,16 +116,28 @@ Status ClusterRanks::Start() {
   phase_ = Phase::kStarting;
   keys_ = {};
   first_error_ = {};
-  (void)HandleEvents("the start of the mesh");    // Of what has ended. Who has joined again is there.
-  for (size_t i = 0; i < of_node_.size(); ++i) {  // Before anybody starts a process in vain.
-    if (!of_node_[i].is_there) return Break(Unavailable(nodes_->NameOf(static_cast<int64_t>(i)) + " is not there"));
+  (void)HandleEvents("the start of the mesh");  // Of what has ended. Who has joined again is there.
+  std::vector<int64_t> absent;
+  Status away;
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    Node& node = of_node_[i];
+    {
+      const std::scoped_lock lock(mutex_);
+      node.is_drained = drained_[i];
+    }
+    node.takes_part = node.is_there && !node.is_drained;
+    if (node.takes_part) continue;
+    if (away.ok()) away = WhyAway(static_cast<int64_t>(i));
+    for (int64_t rank = 0; rank < node.num_ranks; ++rank) absent.push_back(node.first_rank + rank);
   }
+  if (std::ssize(absent) == num_ranks_) return Break(std::move(away));  // Nobody is there.
   healthy_ = true;
   began_ = clock().Now();
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     const auto number = static_cast<int64_t>(i);
+    if (!node.takes_part) continue;
     node.owes = true;
     node.has_ranks = true;
     pb::ToNode message;
@@ -134,6 +147,7 @@ Status ClusterRanks::Start() {
     start.set_num_ranks(num_ranks_);
     start.set_setup_timeout_ms(CeilMs(options_.setup_timeout));
     start.set_comm_timeout_ms(CeilMs(options_.comm_timeout));
+    start.mutable_absent()->Add(absent.begin(), absent.end());
     nodes_->Send(number, std::move(message));
   }
   const TimeLimit limit = {options_.setup_timeout, "setup_timeout_ms"};
@@ -193,6 +207,10 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
     order.set_waits_for_each_other(waits == Waits::kEachOther);
     const std::span<std::vector<RankMessage>> its(&messages[static_cast<size_t>(node.first_rank)],
                                                   static_cast<size_t>(node.num_ranks));
+    if (!node.takes_part) {
+      ReleaseAt(static_cast<int64_t>(i), its);
+      continue;
+    }
     for (Said& said : OnceEach(its)) {
       pb::Order::Part& part = *order.add_parts();
       if (std::ssize(said.ranks) < node.num_ranks) part.mutable_ranks()->Add(said.ranks.begin(), said.ranks.end());
@@ -217,6 +235,7 @@ bool ClusterRanks::Post(const pb::Execute& execute) {
   ++seq_;
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
+    if (!of_node_[i].takes_part) continue;
     pb::ToNode message;
     pb::Order& order = *message.mutable_order();
     order.set_generation(generation_);
@@ -342,14 +361,19 @@ void ClusterRanks::Remind() {
   if (phase_ != Phase::kStarting) {
     for (Node& node : of_node_) node.holds.reset();  // It has been asked for; the rest comes from here.
   }
-  if (options_.remembered == nullptr) return;
-  const std::vector<pb::Remember> news = options_.remembered->Take();
+  const bool is_kept = options_.remembered != nullptr;
+  const std::vector<pb::Remember> news = is_kept ? options_.remembered->Take() : std::vector<pb::Remember>();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     if (!node.is_there) continue;
-    std::vector<pb::Remember> messages = node.knows_all ? news : options_.remembered->All();
-    if (!std::exchange(node.knows_all, true))
-      messages.front().mutable_dropped()->Add(node.unknown.begin(), node.unknown.end());
+    std::vector<pb::Remember> messages = node.knows_all || !is_kept ? news : options_.remembered->All();
+    if (!std::exchange(node.knows_all, true) || !node.released.empty()) {
+      if (messages.empty()) messages.emplace_back();
+      node.released.insert(node.released.end(), node.unknown.begin(), node.unknown.end());
+      messages.front().mutable_dropped()->Add(node.released.begin(), node.released.end());
+      node.unknown.clear();
+      node.released.clear();
+    }
     for (pb::Remember& remember : messages) {
       pb::ToNode message;
       message.mutable_remember()->Swap(&remember);
@@ -434,11 +458,67 @@ Status ClusterRanks::Cause(Status first, std::string_view what) {
   return best;
 }
 
+Status ClusterRanks::WhyAway(int64_t node) const {
+  const bool is_drained = of_node_[static_cast<size_t>(node)].is_drained;
+  return Unavailable(nodes_->NameOf(node) + (is_drained ? " is drained (hostir undrain ends that)" : " is not there"));
+}
+
+Status ClusterRanks::WhyAbsent(int64_t rank) const {
+  const size_t node = NodeOf(rank);
+  return of_node_[node].takes_part ? Status() : WhyAway(static_cast<int64_t>(node));
+}
+
+void ClusterRanks::ReleaseAt(int64_t node, std::span<const std::vector<RankMessage>> messages) {
+  // All ranks are told of all.
+  std::vector<int64_t>& released = of_node_[static_cast<size_t>(node)].released;
+  for (const RankMessage& message : messages.front()) {
+    const auto& shards = message.message.release().shards();
+    released.insert(released.end(), shards.begin(), shards.end());
+  }
+}
+
+Status ClusterRanks::OthersTakePart() {
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    const Node& node = of_node_[i];
+    const std::string name = nodes_->NameOf(static_cast<int64_t>(i));
+    const std::scoped_lock lock(mutex_);
+    if (node.takes_part && drained_[i]) return Unavailable(name + " is to be drained; the mesh goes on without it");
+    if (!node.takes_part && node.is_there && !drained_[i])
+      return Unavailable(name + " is there again; the mesh is restarted with it");
+  }
+  return {};
+}
+
+void ClusterRanks::Renew() {
+  if (Status ended = HandleEvents("idle"); !ended.ok()) {
+    if (healthy_) (void)Break(std::move(ended));
+    return;
+  }
+  if (Status others = OthersTakePart(); !others.ok()) (void)Break(std::move(others));
+}
+
+Status ClusterRanks::SetDrained(int64_t node, bool drained) {
+  if (node < 0 || node >= nodes_->size())
+    return {Code::kNotFound, base::Cat("node ", node, ": the cluster has ", nodes_->size(), ", from 0 on")};
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto left = std::ranges::count(drained_, false) - (drained && !drained_[static_cast<size_t>(node)] ? 1 : 0);
+    if (left == 0) return {Code::kFailedPrecondition, "all other nodes are drained: nobody would be left"};
+    drained_[static_cast<size_t>(node)] = drained;
+  }
+  nodes_->Interrupt();
+  return {};
+}
+
 bool ClusterRanks::Watch(int wake_fd, base::Nanos timeout, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   nodes_->Wait(wake_fd, clock().Now() + timeout);
   lock.lock();
-  if (Status ended = HandleEvents("idle"); !ended.ok() && healthy_) (void)Break(std::move(ended));
+  if (healthy_) {
+    Renew();
+  } else {
+    (void)HandleEvents("idle");
+  }
   return IsReadable(wake_fd);
 }
 
@@ -474,7 +554,7 @@ Status ClusterRanks::Break(Status cause) {
     Node& node = of_node_[i];
     node.owes = false;
     node.pids.clear();
-    if (served) node.keeps = !options_.on_devices;
+    if (served && node.takes_part) node.keeps = !options_.on_devices;
     if (!node.is_there || !std::exchange(node.has_ranks, false)) continue;
     pb::ToNode message;
     message.mutable_end()->set_generation(generation_);
@@ -493,7 +573,16 @@ void ClusterRanks::Publish() {
   const bool was_healthy = std::exchange(snapshot_.healthy, healthy_ && phase_ != Phase::kStarting);
   if (snapshot_.healthy != was_healthy && on_health_) on_health_(snapshot_.healthy);
   snapshot_.pids.clear();
-  for (const Node& node : of_node_) snapshot_.pids.insert(snapshot_.pids.end(), node.pids.begin(), node.pids.end());
+  snapshot_.absent.clear();
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    const Node& node = of_node_[i];
+    const auto num = static_cast<size_t>(node.num_ranks);
+    std::vector<int64_t> pids = node.pids;
+    pids.resize(num);
+    snapshot_.pids.insert(snapshot_.pids.end(), pids.begin(), pids.end());
+    const std::string why = node.takes_part ? "" : std::string(WhyAway(static_cast<int64_t>(i)).message());
+    snapshot_.absent.insert(snapshot_.absent.end(), num, why);
+  }
   snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
 }
 

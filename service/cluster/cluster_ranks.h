@@ -39,6 +39,7 @@ struct ClusterOptions {
   // Shards of heads before have smaller numbers; of those only the `inherited` are known.
   int64_t first_shard = 1;
   std::set<int64_t> inherited = {};
+  std::set<int64_t> drained = {};  // Nodes.
 };
 
 class ClusterRanks final : public Ranks {
@@ -68,6 +69,9 @@ class ClusterRanks final : public Ranks {
   void OnWait(Waiting look) override { look_ = std::move(look); }
   void Nudge() override;
   void Interrupt(const Status& cause) override;
+  Status WhyAbsent(int64_t rank) const override;
+  void Renew() override;
+  Status SetDrained(int64_t node, bool drained) override;
   bool Keeps(int64_t rank) const override;
   bool KeepsShard(int64_t rank, int64_t shard) const override;
   Snapshot snapshot() const override;
@@ -84,9 +88,12 @@ class ClusterRanks final : public Ranks {
     std::optional<std::set<int64_t>> holds = {};  // these.
     bool knows_all = false;                       // Of what is remembered, until the last news.
     std::vector<int64_t> unknown = {};            // Shards that it keeps, and nobody knows.
-    bool has_ranks = false;                       // Of this generation.
-    bool owes = false;                            // A start or an answer.
-    std::string where = {};                       // Of a late one.
+    bool is_drained = false;
+    bool takes_part = true;              // In this generation, or the latest.
+    std::vector<int64_t> released = {};  // While it had no part.
+    bool has_ranks = false;              // Of this generation.
+    bool owes = false;                   // A start or an answer.
+    std::string where = {};              // Of a late one.
     std::vector<int64_t> pids = {};
   };
   size_t NodeOf(int64_t rank) const;
@@ -94,6 +101,11 @@ class ClusterRanks final : public Ranks {
   void Hold(Node& node, std::span<const int64_t> shards);
   // Tells nodes what there is to remember.
   void Remind();
+  Status WhyAway(int64_t node) const;
+  // OK, or why the next generation would have other nodes.
+  Status OthersTakePart();
+  // What `messages` release is, at a node that has no part.
+  void ReleaseAt(int64_t node, std::span<const std::vector<RankMessage>> messages);
   // Waits until no node owes anything. Errors: why the generation is over.
   Status AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits);
   // All events that there are. Errors: why the generation is over.
@@ -143,6 +155,7 @@ class ClusterRanks final : public Ranks {
   mutable std::mutex mutex_;
   Snapshot snapshot_;  // Guarded by mutex_: the ones below too.
   Status interrupt_ = {};
+  std::vector<bool> drained_;  // By node, as somebody asked.
   std::function<void(bool)> on_health_;
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/convert/tensor.h"
 #include "service/engine/check_program.h"
@@ -106,6 +107,23 @@ Status Engine::CheckDevices() const {
   const Devices& devices = options_.devices;
   if (!devices.used.empty()) return {};
   return Status(Code::kFailedPrecondition, base::Cat("this daemon has no device: ", devices.failure.message()));
+}
+
+Result<std::string> Engine::SetDrained(const std::string& node, bool drained) {
+  std::vector<std::string> names;  // By number: devices are in the order of their nodes.
+  for (const LocalDevice& device : options_.devices.used) {
+    if (!device.node.empty() && (names.empty() || names.back() != device.node)) names.push_back(device.node);
+  }
+  auto found = std::ranges::find(names, node);
+  const std::optional<int64_t> number = base::ParseInt(node);
+  if (found == names.end() && number && *number >= 0 && *number < std::ssize(names)) found = names.begin() + *number;
+  if (found == names.end() && !names.empty()) {
+    return Status(Code::kNotFound, base::Cat(base::Quoted(node.substr(0, 128)), " is no node: 0 to ", names.size() - 1,
+                                             ", or ", base::Join(names, ", ")));
+  }
+  HIR_TRY(sequencer_.SetDrained(found - names.begin(), drained));
+  if (options_.journal != nullptr) options_.journal->Drained(found - names.begin(), drained);
+  return *found;
 }
 
 void Engine::Drain(base::Nanos deadline) {

@@ -184,6 +184,10 @@ class Engine {
   Status Withdraw(const std::string& session, const std::string& name) { return store_.Withdraw(session, name); }
   Result<std::vector<TensorStore::Named>> Names(const std::string& session) const { return store_.Names(session); }
 
+  // A node of the cluster, by its number or address, is to have no part in runs, or to have one again. Its address.
+  // Errors: as of Ranks::SetDrained; kNotFound: none is called so.
+  Result<std::string> SetDrained(const std::string& node, bool drained);
+
   struct Report {
     Ranks::Snapshot mesh;
     std::optional<Sequencer::UnderWay> under_way = {};

@@ -289,6 +289,7 @@ void Sequencer::Loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (stopping_) return;
+    if (ranks_->healthy()) ranks_->Renew();
     if (!ranks_->healthy()) {
       Heal(lock);
       continue;
@@ -581,11 +582,20 @@ void Sequencer::Carry(RunJob& job) {
   const std::string what = WhatOf(job);
   if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
   if (const auto poison = PoisonOf(job)) return Finish(job, poison->cause, poison->told);
+  for (const int64_t device : job.program->plan().devices()) {
+    if (const Status absent = WhyAbsent(device, what); !absent.ok()) return Finish(job, absent);
+  }
   const base::Nanos start = Now();
   CountTurn(job, start);
   carried_out_ = &job;
   carried_out_since_ = start;
   Over(job, start, PostRun(job) ? Await(job.timeout, what) : Execute(job, what));
+}
+
+Status Sequencer::WhyAbsent(int64_t device, std::string_view what) const {
+  const Status why = ranks_->WhyAbsent(device);
+  if (why.ok()) return {};
+  return {why.code(), base::Cat(why.message(), ", and ", what, " needs its device ", device)};
 }
 
 void Sequencer::Conclude(RunJob& job) {
@@ -736,6 +746,7 @@ void Sequencer::Carry(FetchJob& job) {
   for (size_t position = 0; position < shards.size(); ++position) {
     const int fd = job.into == nullptr ? job.into_devices[position].get() : job.into->memory[position].fd();
     if (fd < 0) continue;
+    if (const Status absent = WhyAbsent(shards[position].device, what); !absent.ok()) return Finish(job, absent);
     RankMessage& message = messages[static_cast<size_t>(shards[position].device)].emplace_back();
     pb::DeviceShard& shard = *message.message.mutable_fetch()->add_shards();
     shard.set_id(shards[position].id);
@@ -750,6 +761,9 @@ void Sequencer::Carry(FetchJob& job) {
 void Sequencer::Carry(StoreJob& job) {
   const std::string what = "an upload";
   if (!ranks_->healthy()) return Finish(job, ranks_->failure().WithContext(what));
+  for (const ShardSet::Shard& shard : job.tensor->shards().shards()) {
+    if (const Status absent = WhyAbsent(shard.device, what); !absent.ok()) return Finish(job, absent);
+  }
   newly_bound_.clear();
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   if (const std::optional<RankMessage> released = TakeReleased()) {

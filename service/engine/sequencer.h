@@ -127,6 +127,7 @@ class Sequencer {
   void Stop(const Status& cause);
 
   Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
+  Status SetDrained(int64_t node, bool drained) { return ranks_->SetDrained(node, drained); }
   void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
   // Where the ranks are in a job that takes longer than a second: they are asked each second.
   struct UnderWay {
@@ -187,6 +188,8 @@ class Sequencer {
   bool PostRun(const RunJob& job);
   // Whether all ranks keep what is bound there: a node has the memory for it before its ranks begin.
   bool AllKeep() const;
+  // OK, or why a device is not there, which `what` needs.
+  Status WhyAbsent(int64_t device, std::string_view what) const;
   // Whether all ranks were ready for the run, and then how it went.
   Status Execute(const RunJob& job, std::string_view what);
   void Carry(RunJob& job);

@@ -223,6 +223,7 @@ void Member::Inherit(const Election::View& view, const std::vector<pb::NodeRecor
   here.inheritance = InheritanceOf(view.kept, *latest, std::ssize(node_of), why_lost);
   here.inheritance.first_shard = view.term << kShardBits;
   cluster.first_shard = here.inheritance.first_shard;
+  cluster.drained = DrainedOf(view.kept);
   cluster.remembered = std::make_shared<Remembered>();
   const auto inherit = [&](const Inheritance::Tensor& tensor) {
     for (const ShardSet::Shard& shard : tensor.shards) {

@@ -18,6 +18,16 @@ namespace pb = ::hostir::v1;
 
 constexpr size_t kValueBytesMax = size_t{1} << 20;  // etcd takes requests of 1.5 MiB.
 
+constexpr std::string_view kState = "/state/";
+constexpr std::string_view kDrained = "drained/";
+
+// Its key behind "/hostir/NAME/state/".
+std::string_view NameIn(const Kv::Entry& entry) {
+  const std::string_view key = entry.key;
+  const size_t at = key.find(kState);
+  return at == std::string_view::npos ? std::string_view() : key.substr(at + kState.size());
+}
+
 std::string SessionKey(const std::string& session) { return "sessions/" + session; }
 // No name has a space.
 std::string NameKey(const std::string& owner, const std::string& name) { return base::Cat("names/", owner, " ", name); }
@@ -119,6 +129,20 @@ void Records::Named(const std::string& owner, const std::string& name, bool ever
 
 void Records::Withdrawn(const std::string& owner, const std::string& name) { keep_(NameKey(owner, name), {}); }
 
+void Records::Drained(int64_t node, bool drained) {
+  keep_(base::Cat(kDrained, node), drained ? std::optional<std::string>("true") : std::nullopt);
+}
+
+std::set<int64_t> DrainedOf(const std::vector<Kv::Entry>& kept) {
+  std::set<int64_t> nodes;
+  for (const Kv::Entry& entry : kept) {
+    const std::string_view key = NameIn(entry);
+    if (!key.starts_with(kDrained)) continue;
+    if (const auto node = base::ParseInt(key.substr(kDrained.size()))) nodes.insert(*node);
+  }
+  return nodes;
+}
+
 Inheritance InheritanceOf(const std::vector<Kv::Entry>& kept, const pb::Directory& directory, int64_t num_devices,
                           const WhyLost& why_lost) {
   Inheritance inheritance;
@@ -127,8 +151,7 @@ Inheritance InheritanceOf(const std::vector<Kv::Entry>& kept, const pb::Director
   };
   const Status not_ours(Code::kDataLoss, "it is not what a head writes");
   for (const Kv::Entry& entry : kept) {
-    std::string_view key = entry.key;  // "/hostir/NAME/state/..."
-    key.remove_prefix(std::min(key.size(), key.find("/state/") + 7));
+    const std::string_view key = NameIn(entry);
     if (key.starts_with("sessions/")) {
       pb::SessionRecord record;
       if (!google::protobuf::util::JsonStringToMessage(entry.value, &record).ok()) {

@@ -34,6 +34,7 @@ class Records final : public Journal {
   void Named(const std::string& owner, const std::string& name, bool everyone, const Tensor* tensor,
              const std::string* program) override;
   void Withdrawn(const std::string& owner, const std::string& name) override;
+  void Drained(int64_t node, bool drained) override;
 
  private:
   void Remember(const std::string& session, const std::string& handle, const TensorSpec& spec,
@@ -46,6 +47,8 @@ class Records final : public Journal {
 
 // What heads before left: `kept`, keys and values of etcd; `directory`, what a node was told that heard most. A shard
 // is there when `why_lost` has no reason against it.
+// The nodes that were to have no part.
+std::set<int64_t> DrainedOf(const std::vector<Kv::Entry>& kept);
 using WhyLost = std::function<Status(int64_t device, int64_t shard)>;
 Inheritance InheritanceOf(const std::vector<Kv::Entry>& kept, const ::hostir::v1::Directory& directory,
                           int64_t num_devices, const WhyLost& why_lost);

@@ -152,6 +152,11 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
   for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(plan))
     AddCommunication(queued, explanation);
   for (std::string& note : plan.notes) explanation->add_notes(std::move(note));
+  std::set<int64_t> devices;
+  for (const ir::Mesh& mesh : plan.host->meshes())
+    devices.insert(mesh.mesh.devices().begin(), mesh.mesh.devices().end());
+  if (devices.empty()) devices.insert(0);
+  out.mutable_devices()->Add(devices.begin(), devices.end());
   explanation->set_host_ir(out.host_program());
   explanation->set_fusion(ir::Print(*plan.global));
   return out;

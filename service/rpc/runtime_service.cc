@@ -501,6 +501,12 @@ void RuntimeService::DoAttach(const pb::AttachRequest& request, pb::AttachReply*
                  ProgressOf(request.session_id()));
 }
 
+void RuntimeService::DoDrainNode(const pb::DrainNodeRequest& request, pb::DrainNodeReply* reply, Call call) {
+  Result<std::string> node = engine_.SetDrained(request.node(), !request.back());
+  if (node.ok()) reply->set_node(*std::move(node));
+  call->ClaimAndEnd(node.status());
+}
+
 void RuntimeService::DoWithdraw(const pb::WithdrawRequest& request, pb::WithdrawReply*, Call call) {
   call->ClaimAndEnd(engine_.Withdraw(request.session_id(), request.name()));
 }

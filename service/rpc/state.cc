@@ -117,6 +117,8 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     const size_t index = static_cast<size_t>(rank);
     device.set_pid(index < report.mesh.pids.size() ? report.mesh.pids[index] : 0);
     device.set_node(options.devices.used[index].node);
+    if (index < report.mesh.absent.size() && !report.mesh.absent[index].empty())
+      hir::service::ToProto(Unavailable(report.mesh.absent[index]), device.mutable_error());
     if (device.pid() == 0 || !options.devices.used[index].is_here) continue;
     const ProcessUsage usage = UsageOf(static_cast<pid_t>(device.pid()));
     // As the system says, not as was asked for: what forbids it costs a rank its place, and nothing else.

@@ -13,7 +13,8 @@
 
 namespace hir::service {
 
-// Called under the store's lock, in the order of what happens: nothing here may block, or call the store.
+// Called under the store's lock, but for the last, in the order of what happens: nothing here may block, or call the
+// store.
 class Journal {
  public:
   virtual ~Journal() = default;
@@ -26,6 +27,8 @@ class Journal {
   virtual void Named(const std::string& owner, const std::string& name, bool everyone, const Tensor* tensor,
                      const std::string* program) = 0;
   virtual void Withdrawn(const std::string& owner, const std::string& name) = 0;
+  // A node of the cluster. On any thread.
+  virtual void Drained(int64_t node, bool drained) = 0;
 };
 
 // What there was, of a daemon before.

@@ -51,6 +51,7 @@ struct FleetOptions {
   struct Abroad {
     int64_t first_rank = 0;
     int64_t num_ranks = 0;
+    std::vector<int64_t> absent = {};  // Of these the ones that are not there, ascending.
     std::function<void(const std::string& key, const std::string& value)> published = {};
     std::function<void(const std::string& key)> wanted = {};  // Until Provide.
   };

@@ -103,11 +103,23 @@ class Ranks {
   // The same of one shard: where something was cut off on its way, a rank may keep others, and not this one.
   virtual bool KeepsShard(int64_t rank, int64_t /*shard*/) const { return Keeps(rank); }
 
+  // OK, or why the rank is not there in this generation, which goes on without it: messages to it are dropped, and what
+  // was released meanwhile is when it is back.
+  virtual Status WhyAbsent(int64_t /*rank*/) const { return {}; }
+  // Between calls: ends the generation where the next one would have others. REQUIRES: healthy().
+  virtual void Renew() {}
+  // Node `node` is to have no part in later generations, or to have one again. Any thread.
+  // Errors: kNotFound: there is no such node; kFailedPrecondition: there is but one.
+  virtual Status SetDrained(int64_t /*node*/, bool /*drained*/) {
+    return {Code::kFailedPrecondition, "this daemon is no cluster's: it has no nodes to drain"};
+  }
+
   // What other threads may know.
   struct Snapshot {
     int64_t generation = 0;
     bool healthy = false;
     std::vector<int64_t> pids = {};
+    std::vector<std::string> absent = {};  // By rank, why it is not there; empty: it is. Or no entries: all are.
     std::string failure = {};
     std::vector<std::string> lingering = {};  // Killed processes of generations before that have not ended.
   };

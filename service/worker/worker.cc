@@ -88,6 +88,7 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
   if (hello.num_ranks() == 1) return {};
   const rank::CommOptions options = {.rank = options_.rank,
                                      .size = hello.num_ranks(),
+                                     .absent = {hello.absent().begin(), hello.absent().end()},
                                      .generation = options_.generation,
                                      .setup_timeout = base::FromMs(hello.setup_timeout_ms()),
                                      .op_timeout = base::FromMs(hello.comm_timeout_ms()),

@@ -103,8 +103,10 @@ def test_a_head_that_dies_is_replaced_and_sessions_go_on(cluster: Cluster) -> No
         replaced = time.monotonic() - began
         print(f"replaced in {replaced:.1f} s")
         assert replaced < REPLACED
-        with pytest.raises(hostir.Unavailable, match=r"node 0 \(.*\) is not there"):
-            client.run(total([1, 2]), [kept], wait=True)
+        eventually_runs(client, [1, 2], REPLACED)  # The survivors do what needs no other.
+        np.testing.assert_array_equal(kept.numpy(), VALUES)
+        with pytest.raises(hostir.Unavailable, match=r"node 0 \(.*\) is not there, and run .* needs its device 0"):
+            run(client, [0, 1, 2])
         cluster.start(0)
         eventually_runs(client, [0, 1, 2], REPLACED)
         np.testing.assert_array_equal(kept.numpy(), VALUES)
@@ -187,6 +189,82 @@ def test_a_run_under_way_gets_one_typed_error_and_is_not_carried_out_again(clust
         print(failure)
         cluster.start(0)
         eventually_runs(client, [0, 1, 2], REPLACED)
+
+
+def test_what_does_not_need_a_node_goes_on_without_it(cluster: Cluster) -> None:
+    """Its tensors are lost when it is back with nothing; what others hold is not."""
+    with cluster.client() as client:
+        kept = client.put(VALUES, sharding=Sharding([0, 2], {0: "mesh_x"}))
+        gone = client.put(VALUES, sharding=Sharding([1, 2], {0: "mesh_x"}))
+        client.run(total([0, 2]), [kept], wait=True)
+        client.run(total([1, 2]), [gone], wait=True)
+        cluster.kill(1)
+        took = eventually_runs(client, [0, 2], REPLACED)
+        print(f"others go on after {took:.2f} s")
+        assert took < 2
+        with pytest.raises(hostir.Unavailable, match=r"node 1 \(.*\) is not there, and run .* needs its device 1"):
+            run(client, [0, 1, 2])
+        with pytest.raises(hostir.Unavailable, match=r"node 1 \(.*\) is not there"):
+            gone.numpy()
+        error = client.status()["devices"][1]["error"]
+        assert error["code"] == 14 and "is not there" in error["message"]
+        for _ in range(20):  # What is freed meanwhile is free.
+            extra = client.put(VALUES, sharding=Sharding([0, 2], {0: "mesh_x"}))
+            client.run(total([0, 2]), [extra], wait=True)
+            client.free(extra)
+        cluster.start(1)
+        eventually_runs(client, [0, 1, 2], REPLACED)
+        np.testing.assert_array_equal(kept.numpy(), VALUES)
+        with pytest.raises(hostir.DataLoss):
+            gone.numpy()
+
+
+def _hostir(cluster: Cluster, *words: str) -> str:
+    command = [str(Path(os.environ["HOSTIR_BUILD_DIR"]) / "hostir"), *words, "--address", ",".join(cluster.listens)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_drained_node_may_be_stopped(cluster: Cluster) -> None:
+    """No run fails: those under way end before it leaves, and those that do not need it never notice."""
+    with cluster.client(lease=60) as client:
+        failures: list[hostir.HostirError] = []
+        done = threading.Event()
+
+        def runs() -> None:
+            while not done.is_set():
+                try:
+                    run(client, [0, 2])
+                except hostir.HostirError as failure:
+                    failures.append(failure)
+
+        thread = threading.Thread(target=runs)
+        thread.start()
+        assert "is drained" in _hostir(cluster, "drain", "1")
+        assert "is drained" in _hostir(cluster, "status")
+        with pytest.raises(hostir.Unavailable, match=r"node 1 \(.*\) is drained .*needs its device 1"):
+            run(client, [1, 2])
+        cluster.kill(1)
+        cluster.start(1)
+        cluster.ready(1)
+        assert "a part in runs again" in _hostir(cluster, "undrain", cluster.addresses[1])
+        run(client, [0, 1, 2])
+        done.set()
+        thread.join(timeout=30)
+        assert not failures, failures[0]
+
+
+def test_a_drained_node_stays_so_under_another_head(cluster: Cluster) -> None:
+    _hostir(cluster, "drain", "2")
+    cluster.signal(0, signal.SIGTERM)
+    with cluster.client() as client:
+        cluster.start(0)
+        eventually_runs(client, [0, 1], REPLACED)
+        with pytest.raises(hostir.Unavailable, match="is drained"):
+            run(client, [0, 1, 2])
+        _hostir(cluster, "undrain", "2")
+        run(client, [0, 1, 2])
 
 
 def test_a_node_that_dies_is_named_and_comes_back(cluster: Cluster) -> None:

@@ -33,8 +33,8 @@ void AddProgram(CLI::App& command, Options& options) {
 void AddAddress(CLI::App& command, Options& options) {
   command
       .add_option("--address", options.address,
-                  "of the daemon: unix:/path or tcp:host:port; else $HOSTIR_ADDRESS, else "
-                  "hostird's default")
+                  "of the daemon: unix:/path or tcp:host:port, or those of all nodes of a cluster with commas "
+                  "between; else $HOSTIR_ADDRESS, else hostird's default")
       ->type_name("ADDRESS");
   command
       .add_option("--ca", options.ca,
@@ -85,6 +85,7 @@ struct Parser {
     AddExplain();
     AddStatus();
     AddTop();
+    AddDrain();
     AddDump();
     AddBench();
     AddCerts();
@@ -161,6 +162,21 @@ struct Parser {
         ->capture_default_str()
         ->check(CLI::Range(0.1, 3600.0));
     command.footer(Cat("q ends it.\n\n  hostir top\n  hostir top --once\n\n", kExitCodes));
+  }
+
+  void AddDrain() {
+    CLI::App& drain = *app.add_subcommand(
+        "drain", "take a node out of a cluster's mesh, when what is under way is over: to stop its daemon, say");
+    AddAddress(drain, options);
+    drain.add_option("node", options.node, "its number, or its address")->required();
+    drain.footer(
+        Cat("Runs that need its devices are refused, the others go on. What it keeps of tensors it keeps as\n"
+            "long as its daemon runs.\n\n  hostir drain 1\n  hostir drain tcp:10.0.0.2:7001\n\n",
+            kExitCodes));
+    CLI::App& undrain = *app.add_subcommand("undrain", "have a drained node back");
+    AddAddress(undrain, options);
+    undrain.add_option("node", options.node, "its number, or its address")->required();
+    undrain.footer(Cat("  hostir undrain 1\n\n", kExitCodes));
   }
 
   void AddDump() {
@@ -324,7 +340,8 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
   if (command == nullptr)
-    return Wrong("", "which command? run, replay, explain, status, top, dump, bench, certs, completion");
+    return Wrong("",
+                 "which command? run, replay, explain, status, top, drain, undrain, dump, bench, certs, completion");
   if (given.size() > 1)
     return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();

@@ -15,6 +15,8 @@ Outcome ExplainProgram(const Options& options);
 Outcome ShowStatus(const Options& options);
 Outcome ShowTop(const Options& options);
 Outcome DumpEvents(const Options& options);
+Outcome DrainNode(const Options& options);
+Outcome UndrainNode(const Options& options);
 Outcome BenchProgram(const Options& options);
 Outcome MakeCertificates(const Options& options);
 Outcome PrintCompletion(const Options& options);

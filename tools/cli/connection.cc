@@ -21,6 +21,7 @@ using base::Cat;
 
 constexpr std::string_view kOwnDevices = "cpu:4";
 constexpr std::chrono::seconds kTimeout = std::chrono::seconds(10);
+constexpr std::chrono::milliseconds kTurn{500};                         // Of one of several addresses.
 constexpr std::chrono::seconds kGpuTimeout = std::chrono::seconds(60);  // Opening GPUs takes a while.
 
 std::string AddressInEnvironment() {
@@ -42,6 +43,21 @@ std::string OwnDevices(const Options& options) {
   return HasSocket(service::DefaultAddress()) ? "" : std::string(kOwnDevices);
 }
 
+// A client of the first that answers, of several with commas between: of a cluster one node alone heads.
+Result<std::unique_ptr<service::Client>> ConnectToAny(const std::string& addresses, const service::TlsFiles& tls) {
+  if (addresses.find(',') == std::string::npos) return service::Client::Connect(addresses, tls, kTimeout);
+  const auto end = std::chrono::steady_clock::now() + kTimeout;
+  for (size_t begin = 0;;) {
+    const size_t comma = addresses.find(',', begin);
+    Result<std::unique_ptr<service::Client>> connected =
+        service::Client::Connect(addresses.substr(begin, comma - begin), tls, kTurn);
+    const Code code = connected.status().code();
+    const bool is_away = code == Code::kUnavailable || code == Code::kDeadlineExceeded;
+    if (!is_away || std::chrono::steady_clock::now() > end) return connected;
+    begin = comma == std::string::npos ? 0 : comma + 1;
+  }
+}
+
 }  // namespace
 
 std::string AddressOf(const Options& options) {
@@ -52,7 +68,7 @@ std::string AddressOf(const Options& options) {
 
 Outcome ConnectTo(const std::string& address, const Options& options, std::unique_ptr<service::Client>* client) {
   const service::TlsFiles tls = service::Client::WithEnvironment({options.ca, options.cert, options.key});
-  Result<std::unique_ptr<service::Client>> connected = service::Client::Connect(address, tls, kTimeout);
+  Result<std::unique_ptr<service::Client>> connected = ConnectToAny(address, tls);
   if (connected.ok()) {
     *client = *std::move(connected);
     return {};

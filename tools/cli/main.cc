@@ -22,6 +22,8 @@ constexpr Command kCommands[] = {
     {"status", &ShowStatus},
     {"top", &ShowTop},
     {"dump", &DumpEvents},
+    {"drain", &DrainNode},
+    {"undrain", &UndrainNode},
     {"bench", &BenchProgram},
     {"certs", &MakeCertificates},
     {"completion", &PrintCompletion},

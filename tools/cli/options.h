@@ -18,6 +18,7 @@ struct Options {
   std::string command;  // "run"
   std::string program;  // Path of the program, "-": standard input; of a recording the folder.
   std::string address;
+  std::string node;           // Of drain.
   std::string ca, cert, key;  // Paths: TLS.
   std::string devices;
   std::string in;

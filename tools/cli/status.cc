@@ -108,6 +108,11 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
     if (several) rows.back().insert(rows.back().begin() + 1, device.node());
   }
   std::string out = Table(rows);
+  std::string said;
+  for (const pb::Device& device : now.devices()) {
+    if (device.has_error() && device.error().message() != std::exchange(said, device.error().message()))
+      base::Append(out, said, "; what needs its devices is refused\n");
+  }
   for (const pb::Device& device : now.failed_devices())
     base::Append(out, "cannot be used: ", device.kind(), ":", device.ordinal(), ": ", device.error().message(), "\n");
   if (const pb::RunUnderWay& run = now.run_under_way(); now.has_run_under_way()) {

@@ -42,6 +42,7 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
                                                              device::Device&) {
   return comm::CreateUcx({.rank = options.rank,
                           .size = options.size,
+                          .absent = options.absent,
                           .generation = options.generation,
                           .setup_timeout = options.setup_timeout,
                           .op_timeout = options.op_timeout},

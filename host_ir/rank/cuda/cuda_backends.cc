@@ -57,6 +57,7 @@ Result<std::shared_ptr<comm::PeerMemory>> MakePeers(const CommOptions& options, 
   if (!options.peer_memory || options.size == 1) return std::shared_ptr<comm::PeerMemory>();
   auto peers = comm::PeerMemory::Create({.rank = options.rank,
                                          .size = options.size,
+                                         .absent = options.absent,
                                          .generation = options.generation,
                                          .setup_timeout = options.setup_timeout,
                                          .op_timeout = options.op_timeout,
@@ -73,6 +74,7 @@ Result<std::unique_ptr<comm::Communicator>> MakeCommunicator(const CommOptions& 
   HIR_ASSIGN(const std::shared_ptr<comm::PeerMemory> peers, MakePeers(options, rendezvous, device));
   return comm::CreateNccl({.rank = options.rank,
                            .size = options.size,
+                           .absent = options.absent,
                            .generation = options.generation,
                            .setup_timeout = options.setup_timeout,
                            .op_timeout = options.op_timeout,

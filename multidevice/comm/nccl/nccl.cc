@@ -72,7 +72,10 @@ class NcclCommunicator final : public Communicator {
     HIR_ASSIGN(greetings_, options_.device->Allocate(2 * kGreetingBytes * options_.size));
     if (options_.size == 1) return {};
     std::vector<int64_t> all;
-    for (int64_t rank = 0; rank < options_.size; ++rank) all.push_back(rank);
+    for (int64_t rank = 0; rank < options_.size; ++rank) {
+      if (!std::binary_search(options_.absent.begin(), options_.absent.end(), rank)) all.push_back(rank);
+    }
+    if (all.size() == 1) return {};
     std::lock_guard lock(calls_);
     return ParentOf(all, Now() + options_.setup_timeout).status();
   }

@@ -20,6 +20,7 @@ namespace hir::comm {
 struct NcclOptions {
   int64_t rank = 0;
   int64_t size = 1;
+  std::vector<int64_t> absent = {};  // Ranks that are not there, ascending, and in no team.
   int64_t generation = 0;
   base::Nanos setup_timeout = std::chrono::seconds(60);  // Of Create and of each Team.
   // From when the device starts a communication to its end.

@@ -31,11 +31,11 @@ base::Nanos Now() { return base::Clock::Steady().Now(); }
 int64_t AddressOf(const std::byte* data) { return reinterpret_cast<int64_t>(data); }
 
 // Whether all ranks say that they are ready: empty words; else the first one's.
-Status Agree(int64_t rank, int64_t size, const std::string& key, const Status& mine, Rendezvous& rendezvous,
-             base::Nanos timeout) {
-  const base::Nanos end = Now() + timeout;
-  HIR_TRY(rendezvous.Publish(Cat(key, rank), mine.ok() ? "" : mine.ToString()));
-  for (int64_t other = 0; other < size; ++other) {
+Status Agree(const PeerOptions& options, const std::string& key, const Status& mine, Rendezvous& rendezvous) {
+  const base::Nanos end = Now() + options.setup_timeout;
+  HIR_TRY(rendezvous.Publish(Cat(key, options.rank), mine.ok() ? "" : mine.ToString()));
+  for (int64_t other = 0; other < options.size; ++other) {
+    if (std::ranges::binary_search(options.absent, other)) continue;
     HIR_ASSIGN(const std::string said, rendezvous.Get(Cat(key, other), end - Now()));
     if (!said.empty()) return Unavailable(Cat("rank ", other, ": ", said));
   }
@@ -82,8 +82,8 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::Create(const PeerOptions& option
   std::unique_ptr<PeerMemory> peers(new PeerMemory(options));
   const std::string key = Cat("g", options.generation, "/peers/");
   HIR_ASSIGN(peers->descriptors_, DescriptorExchange::Create(options.rank, options.size, Cat(key, "at/"), rendezvous,
-                                                             options.setup_timeout));
-  HIR_TRY(Agree(options.rank, options.size, Cat(key, "ready/"), peers->Prepare(), rendezvous, options.setup_timeout));
+                                                             options.setup_timeout, options.absent));
+  HIR_TRY(Agree(options, Cat(key, "ready/"), peers->Prepare(), rendezvous));
   return peers;
 }
 

@@ -33,6 +33,7 @@ inline constexpr base::Nanos kPeerHoldBack = std::chrono::milliseconds(500);
 struct PeerOptions {
   int64_t rank = 0;
   int64_t size = 1;
+  std::vector<int64_t> absent = {};  // Ranks that are not there, ascending, and in no team.
   int64_t generation = 0;
   base::Nanos setup_timeout = std::chrono::seconds(60);
   base::Nanos op_timeout = std::chrono::seconds(30);

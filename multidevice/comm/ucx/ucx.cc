@@ -69,6 +69,10 @@ class UcxCommunicator final : public EngineCommunicator {
 
 constexpr std::string_view kShared = "posix,sysv,self";
 
+bool IsAbsent(const UcxOptions& options, int64_t rank) {
+  return std::binary_search(options.absent.begin(), options.absent.end(), rank);
+}
+
 // What every rank has published under `what`, by rank; `mine` is this one's.
 Result<std::vector<std::string>> Exchange(const UcxOptions& options, Rendezvous& rendezvous, std::string_view what,
                                           std::string mine, base::Nanos deadline) {
@@ -76,7 +80,7 @@ Result<std::vector<std::string>> Exchange(const UcxOptions& options, Rendezvous&
   HIR_TRY(rendezvous.Publish(Cat(key, options.rank), mine));
   std::vector<std::string> all(static_cast<size_t>(options.size));
   for (int64_t peer = 0; peer < options.size; ++peer) {
-    if (peer == options.rank) continue;
+    if (peer == options.rank || IsAbsent(options, peer)) continue;
     Result<std::string> theirs = rendezvous.Get(Cat(key, peer), deadline - base::Clock::Steady().Now());
     if (!theirs.ok()) return theirs.status().WithContext(Cat("ucx: rank ", peer, " did not come"));
     all[static_cast<size_t>(peer)] = std::move(*theirs);
@@ -99,8 +103,10 @@ Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rende
   const base::Nanos deadline = base::Clock::Steady().Now() + options.setup_timeout;
   HIR_ASSIGN(const std::vector<std::string> domains,
              Exchange(options, rendezvous, "domain", SharedMemoryDomain(), deadline));
-  const bool near =
-      std::all_of(domains.begin(), domains.end(), [&](const std::string& domain) { return domain == domains[0]; });
+  const std::string& own = domains[static_cast<size_t>(options.rank)];
+  // Whoever is absent has none.
+  const bool near = std::all_of(domains.begin(), domains.end(),
+                                [&](const std::string& domain) { return domain == own || domain.empty(); });
   const std::string chosen = near ? std::string(kShared) : Cat(kShared, ",tcp");
   HIR_ASSIGN(std::unique_ptr<UcxWorker> worker,
              UcxWorker::Create(options.transports.empty() ? chosen : options.transports));
@@ -108,7 +114,8 @@ Result<std::unique_ptr<Communicator>> CreateUcx(const UcxOptions& options, Rende
   HIR_ASSIGN(const std::vector<std::string> addresses,
              Exchange(options, rendezvous, "ucx", std::move(address), deadline));
   for (int64_t peer = 0; peer < options.size; ++peer) {
-    if (peer != options.rank) HIR_TRY(worker->Connect(peer, addresses[static_cast<size_t>(peer)]));
+    if (peer != options.rank && !IsAbsent(options, peer))
+      HIR_TRY(worker->Connect(peer, addresses[static_cast<size_t>(peer)]));
   }
   return std::make_unique<UcxCommunicator>(options, rendezvous, std::move(worker), domains);
 }

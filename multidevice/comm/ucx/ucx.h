@@ -20,6 +20,7 @@ inline constexpr int64_t kSharedBytesMax = 64 * 1024;
 struct UcxOptions {
   int64_t rank = 0;
   int64_t size = 1;                                      // At most 1024.
+  std::vector<int64_t> absent = {};                      // Ranks that are not there, ascending, and in no team.
   int64_t generation = 0;                                // Messages of another generation are dropped (low 8 bits).
   base::Nanos setup_timeout = std::chrono::seconds(10);  // Of Create and of each Team.
   base::Nanos op_timeout = std::chrono::seconds(30);     // From the start of a communication to its end.

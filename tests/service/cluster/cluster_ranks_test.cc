@@ -85,12 +85,14 @@ TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
   const char* const first_seed = std::getenv("HOSTIR_SEED");
   const uint64_t count = seeds == nullptr ? 1000 : std::strtoull(seeds, nullptr, 10);
   const uint64_t first = first_seed == nullptr ? 1 : std::strtoull(first_seed, nullptr, 10);
-  int64_t runs = 0, failed = 0, faults = 0, kept = 0, gone = 0;
+  int64_t runs = 0, failed = 0, faults = 0, kept = 0, gone = 0, partial = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(seed);
     base::Prng prng(seed);
     Mesh mesh(1 + prng.Below(5), 1 + prng.Below(3), {.faults = 1 + prng.Below(60)}, seed);
-    std::vector<std::string> served;  // The incarnations of the nodes when they did last.
+    // The incarnations of the nodes when they last had a part.
+    std::vector<std::string> served;
+    for (int64_t node = 0; node < mesh.network->size(); ++node) served.push_back(mesh.network->IncarnationOf(node));
     for (int i = 0; i < 20; ++i) {
       const bool starts = !mesh.ranks->healthy();
       for (int starts = 0; !mesh.ranks->healthy(); ++starts) {
@@ -104,17 +106,22 @@ TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
       const int64_t ranks_of_each = mesh.ranks->size() / mesh.network->size();
       for (int64_t rank = 0; rank < mesh.ranks->size() && starts && i > 0; ++rank) {
         const int64_t node = rank / ranks_of_each;
+        if (!mesh.ranks->WhyAbsent(rank).ok()) continue;  // What it keeps nobody knows.
         const bool is_same = served[static_cast<size_t>(node)] == mesh.network->IncarnationOf(node);
         // One that has just died, of which the head has not heard yet, is gone before the next start.
         ASSERT_TRUE(mesh.ranks->Keeps(rank) ? is_same || !mesh.network->is_up(node) : !is_same);
         ++(mesh.ranks->Keeps(rank) ? kept : gone);
       }
-      served.clear();
-      for (int64_t node = 0; node < mesh.network->size(); ++node) served.push_back(mesh.network->IncarnationOf(node));
+      for (int64_t node = 0; node < mesh.network->size(); ++node) {
+        const bool is_absent = !mesh.ranks->WhyAbsent(node * ranks_of_each).ok();
+        partial += is_absent ? 1 : 0;
+        if (!is_absent) served[static_cast<size_t>(node)] = mesh.network->IncarnationOf(node);
+      }
       const base::Nanos began = mesh.network->Now();
       const Status status = mesh.Run();
       ASSERT_LE(mesh.network->Now() - began, seconds(5 + 2) + milliseconds(300));
       ++runs;
+      if (mesh.ranks->healthy()) mesh.ranks->Renew();
       if (status.ok()) continue;
       ++failed;
       ASSERT_FALSE(mesh.ranks->healthy());
@@ -125,9 +132,40 @@ TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
     faults += mesh.network->num_faults();
   }
   std::cout << runs << " runs, " << failed << " failed, " << faults << " faults, seeds " << first << " to "
-            << first + count - 1 << "; at starts " << kept << " ranks kept their shards, " << gone << " had not\n";
+            << first + count - 1 << "; " << partial << " times without a node; at starts " << kept
+            << " ranks kept their shards, " << gone << " had not\n";
   EXPECT_GT(failed, 0);
   EXPECT_GT(gone, 0);
+  EXPECT_GT(partial, 0);
+}
+
+TEST(ClusterRanks, ADrainedNodeHasNoPart) {
+  Mesh mesh(3, 2, {}, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  ASSERT_TRUE(mesh.Run().ok());
+  EXPECT_EQ(mesh.ranks->SetDrained(3, true).code(), Code::kNotFound);
+  ASSERT_TRUE(mesh.ranks->SetDrained(1, true).ok());
+  EXPECT_TRUE(mesh.ranks->WhyAbsent(2).ok());  // Until nothing is under way.
+  mesh.ranks->Renew();
+  EXPECT_FALSE(mesh.ranks->healthy());
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  EXPECT_EQ(mesh.ranks->WhyAbsent(2).ToString(), "UNAVAILABLE: node 1 is drained (hostir undrain ends that)");
+  EXPECT_EQ(mesh.ranks->snapshot().absent,
+            (std::vector<std::string>{"", "", "node 1 is drained (hostir undrain ends that)",
+                                      "node 1 is drained (hostir undrain ends that)", "", ""}));
+  const int64_t before = mesh.network->num_orders();
+  ASSERT_TRUE(mesh.Run().ok());
+  EXPECT_EQ(mesh.network->num_orders(), before + 2);
+  ASSERT_TRUE(mesh.ranks->SetDrained(0, true).ok());
+  EXPECT_EQ(mesh.ranks->SetDrained(2, true).code(), Code::kFailedPrecondition);
+  ASSERT_TRUE(mesh.ranks->SetDrained(0, false).ok());
+  ASSERT_TRUE(mesh.ranks->SetDrained(1, false).ok());
+  mesh.ranks->Renew();
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  EXPECT_TRUE(mesh.ranks->WhyAbsent(2).ok());
+  EXPECT_TRUE(mesh.ranks->Keeps(2));
+  ASSERT_TRUE(mesh.Run().ok());
+  EXPECT_EQ(mesh.network->wrong(), "");
 }
 
 TEST(ClusterRanks, ADeathIsTheCauseOfWhatOthersSay) {
