@@ -189,9 +189,9 @@ class Play:
         row = self.row
         with self.world.connect() as self.b:
             eventually(self.b_runs, PATIENCE_S)
-            survivors = [n for n in NODES if n != self.node]
-            self.kept = self.b.put(self.values, sharding=Sharding(survivors, {0: "mesh_x"}))
-            self.b.run(hit_client.copy(survivors), [self.kept], wait=True)
+            self.survivors = [n for n in NODES if n != self.node]
+            self.kept = self.b.put(self.values, sharding=Sharding(self.survivors, {0: "mesh_x"}))
+            self.survivors_run()
             self.a = ClientA(self.world, row.moment, self.lease)
             try:
                 self.hit()
@@ -207,7 +207,12 @@ class Play:
         try:
             if asked is None:
                 asked = self.ask()
-            beside = {"get": self.get, "put": lambda: self.b.put(self.values), "run": lambda: hit_client.runs(self.b)}
+            beside = {
+                "get": self.get,
+                "put": lambda: self.b.put(self.values),
+                "run": lambda: hit_client.runs(self.b),
+                "survivors' run": self.survivors_run,
+            }
             others = {name: Request(call) for name, call in beside.items()}
             self.during()
         finally:
@@ -295,6 +300,9 @@ class Play:
         else:
             self.goes_on()
             self.hold(HELD_S)
+        if self.node is not None and row.fault != "slow":
+            for name, call in (("get", self.get), ("survivors' run", self.survivors_run)):
+                row.b[f"then {name}"] = _told(outcome_of(call))
         if self.node is not None and (row.fault in ("stop", "partition") or row.moment == "rest"):
             self.hold(HELD_S)  # Else it is started again before etcd knows of its death.
 
@@ -338,6 +346,11 @@ class Play:
 
     def get(self) -> None:
         np.testing.assert_array_equal(self.kept.numpy(), self.values)
+
+    def survivors_run(self) -> None:
+        """What does not need the node that is hit."""
+        (y,) = self.b.run(hit_client.copy(self.survivors), [self.kept], wait=True)
+        np.testing.assert_array_equal(y.numpy(), self.values)
 
     def outcome_of_a(self, asked: Request) -> None:
         row = self.row
@@ -392,7 +405,8 @@ def _wanted(row: Row, node: int | None) -> dict[str, str]:
         return {"A": lost, "B": lost}
     if row.victim == "node":
         lost = rf"UNAVAILABLE: .*node {node} \("
-        return {"A": rf"{rank_died}|{lost}|DATA_LOSS: .*node {node} \(", "B": rf"{rank_died}|{lost}"}
+        on = {f"B's then {name}": "OK" for name in ("get", "survivors' run")}
+        return {"A": rf"{rank_died}|{lost}|DATA_LOSS: .*node {node} \(", "B": rf"{rank_died}|{lost}", **on}
     other = r"UNAVAILABLE: (another daemon goes on|.*node \d+ \()"
     return {"A": rf"{rank_died}|{other}|DATA_LOSS: .*node {node} \(", "B": rf"{rank_died}|{other}"}
 
