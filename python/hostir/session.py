@@ -70,6 +70,7 @@ class Session:
                 try:
                     self._stub.find(max(0.1, end - time.monotonic()))
                     self.daemon = str(self._connect().daemon)
+                    self._stub.found()
                     return True
                 except Unauthenticated:
                     return False
