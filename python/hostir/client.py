@@ -74,6 +74,7 @@ _STATES = {
     pb_tensor.TENSOR_STATE_POISONED: "poisoned",
     pb_tensor.TENSOR_STATE_LOST: "lost",
 }
+_CUT_SECONDS = 5.0  # Until the session of a connection that is gone has ended, too, on a slow link.
 _CUT_OFF = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)  # How requests end with their connection.
 # Ends of a request that may have been carried out.
 # How a request to free ends of which a handle is freed already, or never was.
@@ -731,12 +732,12 @@ class Client:
         ``once``: another daemon, which does not know of it, does not get it, too. Raises gRPC's errors, and then
         Unavailable."""
         while True:
-            daemon = self._session_.daemon
+            daemon, turn = self._session_.daemon, self._stub.turn
             try:
                 made = request() if callable(request) else request
                 return method(made, timeout=seconds, metadata=self._trace())
             except grpc.RpcError as error:
-                if self._session_.lease <= 0 or not self._is_cut_off(error) or not self._session_.resume():
+                if self._session_.lease <= 0 or not self._is_cut_off(error, turn) or not self._session_.resume():
                     raise
                 if once and self._session_.daemon != daemon:
                     raise Unavailable(
@@ -748,10 +749,16 @@ class Client:
         """The trace that a request made now belongs to."""
         return tracing.metadata(self._traceparent)
 
-    def _is_cut_off(self, error: grpc.RpcError) -> bool:
+    def _is_cut_off(self, error: grpc.RpcError, turn: int | None = None) -> bool:
         """Whether the connection is gone, and not the daemon's own refusal, which leaves the session open. What the
-        daemon cancels then may be heard of before that."""
-        return not self.closed and error.code() in _CUT_OFF and self._session_.has_ended()
+        daemon cancels then may be heard of before that. ``turn``: of the connection, as the request was made; another
+        thread may have come back with the session since."""
+        if self.closed or error.code() not in _CUT_OFF:
+            return False
+        if turn is not None and turn != self._stub.turn:
+            return True
+        # A daemon that cancels says why: without a word it is the transport, whose session may end much later.
+        return self._session_.has_ended(*((_CUT_SECONDS,) if error.details() == "CANCELLED" else ()))
 
     def _error(self, error: grpc.RpcError, location: str) -> HostirError:
         """The error of a request made at ``location``; a location that the daemon names is better."""

@@ -32,9 +32,11 @@ class Reach:
             soon = {name: 2000 for name, _ in options if name.endswith(("keepalive_time_ms", "timeout_ms"))}
             soon["grpc.keepalive_permit_without_calls"] = 0  # Its session is a call.
             self._options = list({**dict(options), **soon}.items())
+        self.turn = 0  # Another when requests go another way: what was asked before may have been cut off.
         self._open(0)
 
     def _open(self, place: int) -> None:
+        self.turn += 1
         self._place = place
         self.address, where, self._files = self._ends[place]
         self._channel = tls.channel(where, self._files, self._options)
@@ -68,10 +70,16 @@ class Reach:
 
     def lost(self) -> None:
         """The one that served does so no more: its connection is not waited for."""
+        self.turn += 1
         if len(self._ends) > 1:
             with contextlib.suppress(ValueError):
                 self._channel.close()
             self._open((self._place + 1) % len(self._ends))
+
+    def found(self) -> None:
+        """It serves again. Over the one connection of one address nothing else tells from what was asked meanwhile."""
+        if len(self._ends) == 1:
+            self.turn += 1
 
     def close(self) -> None:
         self._channel.close()

@@ -46,10 +46,10 @@ class Session:
     def is_open(self) -> bool:
         return bool(self._events.is_active())
 
-    def has_ended(self) -> bool:
-        """A request that the transport fails may be over a little before its session."""
+    def has_ended(self, seconds: float = _END_SECONDS) -> bool:
+        """A request that the transport fails may be over a little before its session: by ``seconds`` at most."""
         over = threading.Event()
-        return not self._events.add_callback(over.set) or over.wait(_END_SECONDS)
+        return not self._events.add_callback(over.set) or over.wait(seconds)
 
     def why_ended(self) -> str:
         """What the daemon said as it ended the session; empty: nothing, as where the connection ended."""
@@ -70,6 +70,7 @@ class Session:
                 try:
                     self._stub.find(max(0.1, end - time.monotonic()))
                     self.daemon = str(self._connect().daemon)
+                    self._stub.found()
                     return True
                 except Unauthenticated:
                     return False

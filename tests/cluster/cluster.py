@@ -35,6 +35,7 @@ class Networks:
     netem, a delay."""
 
     def __init__(self, nodes: int, delay: str = "0.5ms", rate: str = "1gbit") -> None:
+        self._rate = rate
         self.names = [f"hostir-{os.getpid()}-{node}" for node in range(nodes)]
         self._bridge = f"hostir-{os.getpid()}-bridge"
         try:
@@ -53,7 +54,8 @@ class Networks:
                 try:
                     _run(*shape, "netem", "delay", delay, "rate", rate)
                 except OSError:
-                    print(f"node {node}: this kernel has no netem: {rate}, without a delay")
+                    if node == 0:
+                        print(f"this kernel has no netem: {rate}, without a delay")
                     _run(*shape, "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
         except OSError:
             self.close()
@@ -71,8 +73,21 @@ class Networks:
         """A partition: what is sent to and from the node is lost."""
         _run("ip", "-n", self._bridge, "link", "set", f"node{node}", "down" if off else "up")
 
+    def slow(self, node: int, *, on: bool, rate: str = "1mbit") -> None:
+        """A link of little bandwidth, in both directions."""
+        shape = ["tbf", "rate", rate if on else self._rate, "burst", "256kb", "latency", "50ms"]
+        _run("tc", "-n", self.names[node], "qdisc", "replace", "dev", "eth0", "root", *shape)
+        end = ["dev", f"node{node}", "root"]
+        _run("tc", "-n", self._bridge, "qdisc", *(["replace", *end, *shape] if on else ["del", *end]))
+
     def bytes_sent(self, node: int) -> int:
-        path = "/sys/class/net/eth0/statistics/tx_bytes"
+        return self._counted(node, "tx_bytes")
+
+    def bytes_received(self, node: int) -> int:
+        return self._counted(node, "rx_bytes")
+
+    def _counted(self, node: int, what: str) -> int:
+        path = f"/sys/class/net/eth0/statistics/{what}"
         told = subprocess.run(
             ["ip", "netns", "exec", self.names[node], "cat", path], capture_output=True, text=True, check=True
         )
@@ -122,6 +137,7 @@ class Cluster:
         devices: str | list[str] = "cpu:2",
         networks: Networks | None = None,
         etcd: Etcd | None = None,
+        listens: list[str] | None = None,
         **settings: Any,
     ) -> None:
         folder.chmod(0o700)
@@ -132,7 +148,7 @@ class Cluster:
         self._etcd = etcd
         self._settings = settings
         self.addresses = [networks.address(n) if networks else f"unix:{folder}/node{n}" for n in range(nodes)]
-        self.listens = [f"unix:{folder}/client{n}" for n in range(nodes)]
+        self.listens = listens or [f"unix:{folder}/client{n}" for n in range(nodes)]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
         self._starts = [0] * nodes
         try:

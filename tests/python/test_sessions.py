@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import hostir
-from eventually import becomes
+from eventually import becomes, eventually
 from hostir import DataType, FusionDefinition
 from hostir.wire import service_pb2 as pb
 
@@ -168,6 +168,34 @@ def test_random_cuts(client: hostir.Client, proxy: Proxy) -> None:
         assert after["runs"] - before["runs"] == runs
         assert after["tensors"] - before["tensors"] == len(arrays)
     assert becomes(lambda: client.status()["tensors"], before["tensors"]), "closed at once, lease or not"
+
+
+class Refused(grpc.RpcError):
+    """Of a node that does not serve clients."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "connection refused"
+
+
+@pytest.mark.parametrize("addresses", ["{0}", "{0},{0}-other"])
+def test_a_request_that_fails_while_another_thread_comes_back(proxy: Proxy, addresses: str) -> None:
+    """It hears of its failure when the session is there again: it is made again, as others are."""
+    with hostir.connect(addresses.format(proxy.address), lease=PATIENCE) as other:
+        asked = []
+
+        def status(request: pb.StatusRequest, **options: Any) -> Any:
+            asked.append(request)
+            if len(asked) == 1:
+                proxy.cut()
+                assert eventually(other._session_.has_ended) and other._session_.resume()
+                raise Refused
+            return other._stub.Status(request, **options)
+
+        assert other._call(status, pb.StatusRequest()).serving
+        assert len(asked) == 2
 
 
 def test_a_lease_ends(client: hostir.Client, proxy: Proxy) -> None:

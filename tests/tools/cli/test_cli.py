@@ -366,7 +366,7 @@ def test_bench_of_a_program_that_takes_its_input_over(daemon, program):
 USAGE = {
     "no command": (
         [],
-        "which command? run, replay, explain, status, health, top, drain, undrain, dump, bench, certs, completion (hostir --help)",
+        "which command? run, replay, explain, status, health, top, drain, undrain, dump, bench, certs, completion",
     ),
     "unknown command": (["statsu"], "statsu: no such command; did you mean status? (hostir --help)"),
     "unknown option": (
