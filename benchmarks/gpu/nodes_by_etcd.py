@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--out", default=None)
     args = parser.parse_args()
     everyone = list(range(args.nodes))
-    said: dict[str, object] = {"machine": machine(), "nodes": args.nodes}
+    said: dict[str, object] = {"machine": machine(), "nodes": args.nodes, "repeats": 1}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         folder.chmod(0o700)

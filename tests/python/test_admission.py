@@ -30,7 +30,7 @@ def daemon_process(daemon_program: str) -> Iterator[tuple[hostir.Client, int]]:
 
 
 def send(client: hostir.Client, method: str, message: bytes) -> grpc.RpcError:
-    call = client._channel.unary_unary(f"/hostir.v1.Runtime/{method}")
+    call = client._stub._channel.unary_unary(f"/hostir.v1.Runtime/{method}")
     with pytest.raises(grpc.RpcError) as caught:
         call(message, timeout=60)
     return caught.value
@@ -90,7 +90,7 @@ def test_bytes_that_are_no_request(method: str, daemon_process: tuple[hostir.Cli
 
 def test_bytes_that_are_no_upload(daemon_process: tuple[hostir.Client, int]) -> None:
     client, _ = daemon_process
-    call = client._channel.stream_unary("/hostir.v1.Runtime/Upload")
+    call = client._stub._channel.stream_unary("/hostir.v1.Runtime/Upload")
     for message, said in [
         (b"\x0a\xff\xff", "the 3 bytes are no UploadRequest"),
         (UNKNOWN * (6 * MIB), "requests_bytes_max = 268435456"),

@@ -37,10 +37,11 @@ OF_A_CLIENT = {
     "Segment",
 }
 OF_A_CLIENT |= {"SegmentTime", "Sharding", "FusionDefinition.execute", "connect", "from_shards"}
+OF_A_CLUSTER = {"Client.drain"}  # tests/cluster/test_etcd.py has it.
 EXAMPLES = [
     pytest.param(name, code, id=name)
     for name, member in MEMBERS.items()
-    if needs_example(name) and not name.startswith("nn.")
+    if needs_example(name) and not name.startswith("nn.") and name not in OF_A_CLUSTER
     for code in examples(name, inspect.getdoc(member) or "")
 ]
 

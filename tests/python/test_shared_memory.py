@@ -41,11 +41,11 @@ def shares_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def streams(client: hostir.Client) -> Iterator[None]:
-    path, client._transfers._path = client._transfers._path, None
+    client._transfers._shares = False
     try:
         yield
     finally:
-        client._transfers._path = path
+        client._transfers._shares = True
 
 
 def counted(client: hostir.Client) -> dict[str, int]:
