@@ -223,7 +223,7 @@ void CheckTogether(const std::optional<LauncherRank>& launcher, Resolution& reso
                                   " is missing (hostir certs makes all three for trying out)"));
     return;
   }
-  if (!config.nodes.empty()) {
+  if (!config.nodes.empty() && config.cluster.empty()) {
     const Result<std::vector<Address>> nodes = ParseNodes(config.nodes);
     check("nodes", config.nodes, nodes.status());
     if (!nodes.ok()) return;
