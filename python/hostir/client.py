@@ -133,7 +133,7 @@ class Client:
             self._stub.close()
             failure = from_rpc(error)
             # Of the first request, the only one that has a deadline.
-            if isinstance(failure, DeadlineExceeded) or len(ends) > 1:
+            if isinstance(failure, DeadlineExceeded) or (len(ends) > 1 and isinstance(failure, Unavailable)):
                 failure = Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}")
             raise failure from None
         hello = self._session_.hello
@@ -705,6 +705,10 @@ class Client:
         try:
             with self._display or contextlib.nullcontext():
                 return self._send(method, request, self._deadline if seconds is None else seconds, once=bool(key))
+        except Unavailable:  # Another daemon goes on: it has what this run was to free.
+            if isinstance(request, pb.RunRequest):
+                self._collected.extend(request.free)
+            raise
         except grpc.RpcError as error:
             failure = self._error(error, caller_location() if location is None else location)
             if key and error.code() in _UNKNOWN_ENDS:

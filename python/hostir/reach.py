@@ -102,7 +102,10 @@ class _Method:
             raise _Closed from error
 
     def future(self, *arguments: Any, **options: Any) -> Any:
-        return self._now().future(*arguments, **options)
+        try:
+            return self._now().future(*arguments, **options)
+        except ValueError as error:
+            raise _Closed from error
 
 
 class _Closed(grpc.RpcError):  # type: ignore[misc]

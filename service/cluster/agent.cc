@@ -30,6 +30,13 @@ void SetError(const Status& status, pb::Error* error) {
   error->set_message(std::string(status.message()));
 }
 
+pb::Execute::Phase PhaseOf(const pb::Order& order) {
+  for (const pb::Order::Part& part : order.parts()) {
+    if (part.message().has_execute()) return part.message().execute().phase();
+  }
+  return {};
+}
+
 // Nobody waits for the ranks but by the head's word: nothing here is late by itself.
 base::Nanos Never() { return base::Nanos::max(); }
 
@@ -69,6 +76,7 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say, Over over) {
       kept_ = std::make_shared<KeptShards>(options_.shard_bytes_max);
       directory_.clear();
     }
+    kept_->DropHalves();  // What was under way, which nobody will end.
     pb::FromNode message;
     pb::Joined& joined = *message.mutable_joined();
     joined = options_.node;
@@ -301,10 +309,13 @@ void Agent::CarryOrder(const pb::Order& order) {
     released_.insert(released_.end(), released.begin(), released.end());
   }
   std::vector<int64_t> written = Written(order);
+  const pb::Execute::Phase phase = PhaseOf(order);
+  if (phase == pb::Execute::PHASE_RUN) written = std::exchange(bound_outputs_, {});
   if (is_there) shards_->SetWhole(written, false);
   Status status = is_there ? Prepare(order) : Unavailable("its ranks are over");
   if (is_there && status.ok()) status = Run(order);
   if (status.ok()) {
+    if (phase == pb::Execute::PHASE_BIND) bound_outputs_ = std::exchange(written, {});  // Nothing is written yet.
     for (const pb::Order::Part& part : order.parts()) {
       for (const pb::DeviceShard& shard : part.message().bind().shards()) {
         if (shard.has_memory()) written.push_back(shard.id());

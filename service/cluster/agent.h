@@ -89,7 +89,8 @@ class Agent {
   std::vector<KeptShards::Memory> passing_;
   std::vector<std::pair<int64_t, KeptShards::Memory>> fetched_;
   std::vector<int64_t> released_, arrived_;
-  int64_t first_rank_ = 0;  // Of the ranks here.
+  std::vector<int64_t> bound_outputs_;  // Of a run of which PHASE_BIND alone was carried out.
+  int64_t first_rank_ = 0;              // Of the ranks here.
   base::Nanos said_usage_ = {};
 
   mutable std::mutex mutex_;

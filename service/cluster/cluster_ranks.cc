@@ -370,7 +370,9 @@ void ClusterRanks::Hold(Node& node, std::span<const int64_t> shards) {
 
 void ClusterRanks::Remind() {
   if (phase_ != Phase::kStarting) {
-    for (Node& node : of_node_) node.holds.reset();  // It has been asked for; the rest comes from here.
+    for (Node& node : of_node_) {
+      if (node.takes_part) node.holds.reset();  // It has been asked for; the rest comes from here.
+    }
   }
   const bool is_kept = options_.remembered != nullptr;
   const std::vector<pb::Remember> news = is_kept ? options_.remembered->Take() : std::vector<pb::Remember>();

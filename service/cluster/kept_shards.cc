@@ -70,6 +70,17 @@ void KeptShards::Drop(std::span<const int64_t> ids) {
   }
 }
 
+void KeptShards::DropHalves() {
+  std::vector<int64_t> halves;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [id, memory] : memory_) {
+      if (!whole_.contains(id)) halves.push_back(id);
+    }
+  }
+  Drop(halves);
+}
+
 int64_t KeptShards::bytes() const {
   const std::scoped_lock lock(mutex_);
   return bytes_;

@@ -35,6 +35,8 @@ class KeptShards {
   // that are not kept are ignored.
   void SetWhole(std::span<const int64_t> ids, bool whole);
   std::vector<int64_t> Whole() const;  // In order.
+  // Gives up those that are not.
+  void DropHalves();
 
   int64_t bytes() const;
 

@@ -29,7 +29,12 @@ void Remembered::Add(pb::TensorRecord tensor) {
 void Remembered::Forget(const std::string& handle) {
   const std::scoped_lock lock(mutex_);
   if (tensors_.erase(handle) == 0) return;
-  news_[handle] = false;
+  const auto told = news_.find(handle);
+  if (told != news_.end() && told->second) {
+    news_.erase(told);  // Nobody has heard of it.
+  } else {
+    news_[handle] = false;
+  }
 }
 
 std::vector<pb::Remember> Remembered::Take() {
@@ -46,6 +51,8 @@ std::vector<pb::Remember> Remembered::Take() {
     }
   }
   news_.clear();
+  // Who has heard all of it knows more than who was cut off in between.
+  for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].set_count(count_ - 1);
   return messages;
 }
 
@@ -54,6 +61,7 @@ std::vector<pb::Remember> Remembered::All() const {
   std::vector<pb::Remember> messages;
   Room(messages, count_).set_from_start(true);
   for (const auto& [handle, tensor] : tensors_) *Room(messages, count_).add_tensors() = tensor;
+  for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].set_count(0);  // As in Take.
   return messages;
 }
 

@@ -537,12 +537,15 @@ void Sequencer::Forget() {
 }
 
 void Sequencer::LoseWhatIsGone() {
-  const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices: ", ranks_->failure().message(),
+  const std::string_view failure = ranks_->failure().message();  // None: there was another head.
+  const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices", failure.empty() ? "" : ": ", failure,
                                                "; put it again, or run again what made it"));
   std::erase_if(on_devices_, [&](const std::weak_ptr<Tensor>& held) {
     const std::shared_ptr<Tensor> tensor = held.lock();
     if (tensor == nullptr) return true;
-    const auto is_kept = [this](const ShardSet::Shard& shard) { return ranks_->KeepsShard(shard.device, shard.id); };
+    const auto is_kept = [this](const ShardSet::Shard& shard) {
+      return shard.bytes == 0 || ranks_->KeepsShard(shard.device, shard.id);
+    };
     if (std::ranges::all_of(tensor->shards().shards(), is_kept)) return false;
     tensor->readiness()->Lose(lost);
     return true;

@@ -157,20 +157,21 @@ void RaiseDescriptorLimit() {
 // this node heads its cluster.
 enum class End : uint8_t { kAsked, kAbandoned, kChanged };
 
-// Blocks until there is a reason to end. `member` may be null. Meanwhile `probe` says whether the process does its
-// work: as of Watchdog.
-End WaitForEnd(const base::Fd& signals, const base::Fd& alive, Member* member, std::function<void()> probe) {
-  const bool heads = member != nullptr && member->heads();
+// Blocks until there is a reason to end. `member` may be null; `heads`: what it does as long as this waits. Meanwhile
+// `probe` says whether the process does its work: as of Watchdog.
+End WaitForEnd(const base::Fd& signals, const base::Fd& alive, Member* member, bool heads,
+               std::function<void()> probe) {
   Watchdog watchdog(WatchdogTimeout(), std::move(probe));
   for (;;) {
     watchdog.Look();
+    if (member != nullptr && member->heads() != heads)
+      return End::kChanged;  // Before poll: it clears what that waits for.
     const int changed = member == nullptr ? -1 : member->changed_fd();
     pollfd fds[3] = {{signals.get(), POLLIN, 0}, {alive.get(), POLLIN, 0}, {changed, POLLIN, 0}};
     if (poll(fds, 3, watchdog.MsToWait()) <= 0) continue;
     if (fds[0].revents != 0) return End::kAsked;
     char byte = 0;
     if (fds[1].revents != 0 && read(alive.get(), &byte, 1) <= 0) return End::kAbandoned;
-    if (fds[2].revents != 0 && member->heads() != heads) return End::kChanged;
   }
 }
 
@@ -311,7 +312,8 @@ struct Ends {
 End ServeNode(Member& member, const Ends& ends) {
   spdlog::info("ready node={}: its devices are the head's to order", member.address().ToString());
   SayReady(member.address().ToString(), ends.ready);
-  const End end = WaitForEnd(ends.signals, ends.alive, &member, [&member] { (void)member.kept_bytes(); });
+  const End end =
+      WaitForEnd(ends.signals, ends.alive, &member, /*heads=*/false, [&member] { (void)member.kept_bytes(); });
   if (end == End::kChanged) return end;
   NotifyManager("STOPPING=1");
   spdlog::info("stopped");
@@ -347,7 +349,7 @@ Result<End> ServeClients(const Config& config, HeldAddress held, std::optional<L
   spdlog::info("ready address={} devices={} threads_per_rank={} pid={}", (*server)->address(), config.devices,
                options.threads_per_rank, getpid());
   SayReady((*server)->address(), ends.ready);
-  const End end = WaitForEnd(ends.signals, ends.alive, member, [&engine] { (void)engine.report(); });
+  const End end = WaitForEnd(ends.signals, ends.alive, member, /*heads=*/true, [&engine] { (void)engine.report(); });
   if (end == End::kAsked) Drain(options.limits.drain_timeout_ms, **server);
   // While the server can still say so to those who wait.
   engine.Stop(end == End::kChanged ? Unavailable("another node heads the cluster now: connect to that one") : Status());

@@ -57,7 +57,8 @@ class Inbox {
   void Push(NodeEvent event) {
     std::unique_lock lock(mutex_);
     const size_t bytes = event.message.ByteSizeLong();
-    room_.wait(lock, [&] { return bytes_ <= kQueuedBytesMax || closed_; });
+    // Shards' bytes wait, and nothing else: whoever says it may have a lock, and there is little of it.
+    if (event.message.has_bytes()) room_.wait(lock, [&] { return bytes_ <= kQueuedBytesMax || closed_; });
     bytes_ += bytes;
     events_.push_back(std::move(event));
     wakeup_.Signal();
@@ -294,8 +295,10 @@ class Links final : public NodeLinks {
         const auto node = static_cast<size_t>(event->node);
         lost[node] = event->lost;
         const Code code = event->lost.code();
-        if (code == Code::kFailedPrecondition || code == Code::kUnauthenticated || code == Code::kAborted)
+        // Who does not fit is not there; of a list, it never will be.
+        if (all && (code == Code::kFailedPrecondition || code == Code::kUnauthenticated))
           return event->lost.WithContext(NameOf(event->node));
+        if (code == Code::kAborted) return event->lost.WithContext(NameOf(event->node));
         if (event->lost.ok() && event->message.has_joined()) joined[node] = event->message.joined();
         if (!event->lost.ok()) joined[node].reset();
       }

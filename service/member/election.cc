@@ -15,8 +15,10 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-constexpr int kSteps = 16;         // Of one look; others may change what it has seen.
-constexpr size_t kWritesMax = 64;  // Of one transaction: etcd takes 128 operations.
+constexpr int kSteps = 16;  // Of one look; others may change what it has seen.
+// Of one transaction: etcd takes 128 operations, and 1.5 MiB.
+constexpr size_t kWritesMax = 64;
+constexpr size_t kWriteBytesMax = size_t{1} << 20;
 
 std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -178,6 +180,7 @@ Result<bool> Election::LookForHead(bool stands) {
 
 Status Election::Begin(const pb::HeadRecord& head) {
   HIR_ASSIGN(view_.kept, kv_.List(Key("state/")));
+  unwritten_.clear();  // Of an earlier headship, if anything.
   own_term_ = view_.term = head.term();
   view_.heads = true;
   view_.head = head;
@@ -200,7 +203,9 @@ Status Election::Write() {
   while (!unwritten_.empty()) {
     Kv::Transaction write = {.when = {{.key = Key("lead/head"), .lease = lease_}}};
     auto next = unwritten_.begin();
-    for (size_t count = 0; count < kWritesMax && next != unwritten_.end(); ++count, ++next) {
+    for (size_t count = 0, bytes = 0; count < kWritesMax && next != unwritten_.end(); ++count, ++next) {
+      bytes += next->first.size() + (next->second ? next->second->size() : 0);
+      if (count > 0 && bytes > kWriteBytesMax) break;
       const std::string key = Key(base::Cat("state/", next->first));
       if (next->second) {
         write.puts.push_back({key, *next->second});

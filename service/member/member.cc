@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "csrc/base/version.h"
 #include "service/cluster/cluster_ranks.h"
@@ -149,6 +150,7 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
                                        const Waiting& waiting) {
   HIR_ASSIGN(std::vector<pb::NodeRecord> nodes, WaitNodes(interrupt_fd, waiting));
   const Election::View view = has_etcd() ? membership_->view() : Election::View{.own = options_.node, .term = 1};
+  if (has_etcd() && !view.heads) return Status(Code::kAborted, base::Cat("term ", view.term, " has another head"));
   NodeLinksOptions wanted = {.addresses = {}, .own = view.own, .tls = options_.tls};
   for (const pb::NodeRecord& node : nodes) {
     HIR_ASSIGN(Address address, ParseAddress(node.address()));
@@ -175,7 +177,10 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
     if (joined[i]) *nodes[i].mutable_node() = *joined[i];
     const pb::Joined& node = nodes[i].node();
     const pb::Joined& own = joined[static_cast<size_t>(view.own)] ? *joined[static_cast<size_t>(view.own)] : node;
-    if (Status fits = CheckFits(own, node); !fits.ok()) return fits.WithContext(name());
+    const Status fits = CheckFits(own, node);
+    if (!fits.ok() && !has_etcd()) return fits.WithContext(name());
+    if (!fits.ok()) spdlog::error("{} has no part error={}", name(), base::Quoted(fits.ToString()));
+    if (!fits.ok()) cluster.drained.insert(static_cast<int64_t>(i));
     cluster.nodes.push_back(
         {node.devices_size(), node.incarnation(), joined[i].has_value(), {node.shards().begin(), node.shards().end()}});
     for (const pb::NodeDevice& device : node.devices()) {
@@ -224,14 +229,18 @@ void Member::Inherit(const Election::View& view, const std::vector<pb::NodeRecor
   here.inheritance = InheritanceOf(view.kept, *latest, std::ssize(node_of), why_lost);
   here.inheritance.first_shard = view.term << kShardBits;
   cluster.first_shard = here.inheritance.first_shard;
-  cluster.drained = DrainedOf(view.kept);
+  cluster.drained.merge(DrainedOf(view.kept));
   cluster.remembered = std::make_shared<Remembered>();
   const auto inherit = [&](const Inheritance::Tensor& tensor) {
     for (const ShardSet::Shard& shard : tensor.shards) {
       if (tensor.lost.ok()) cluster.inherited.insert(shard.id);
     }
   };
-  for (const Inheritance::Handle& handle : here.inheritance.handles) inherit(handle.tensor);
+  std::set<std::string> sessions;
+  for (const Inheritance::Session& session : here.inheritance.sessions) sessions.insert(session.id);
+  for (const Inheritance::Handle& handle : here.inheritance.handles) {
+    if (sessions.contains(handle.session)) inherit(handle.tensor);
+  }
   for (const Inheritance::Name& name : here.inheritance.names) inherit(name.tensor);
   const auto keep = [membership = membership_.get()](const std::string& key, std::optional<std::string> value) {
     membership->Keep(key, std::move(value));

@@ -46,6 +46,7 @@ void Membership::Loop() {
   while (!stopping_) {
     const bool stands = stands_;
     if (std::exchange(deposed_, false)) election_.Depose();
+    if (std::exchange(yielded_, false)) election_.Yielded();
     for (auto& [key, value] : std::exchange(unwritten_, {})) election_.Keep(key, std::move(value));
     look_ = false;
     lock.unlock();
@@ -56,18 +57,17 @@ void Membership::Loop() {
       if (status.ok()) {
         spdlog::info("etcd is there again");
       } else {
-        spdlog::warn("etcd is not there: who is a member, and heads, stays as it is error={}",
-                     base::Quoted(status.ToString()));
+        const bool is_away = status.code() == Code::kUnavailable || status.code() == Code::kDeadlineExceeded;
+        spdlog::warn("{}: who is a member, and heads, stays as it is error={}",
+                     is_away ? "etcd is not there" : "etcd has not taken it", base::Quoted(status.ToString()));
       }
     }
     error_ = status;
     const Election::View& now = election_.view();
     is_registered_ = is_registered_ || (status.ok() && now.own >= 0);
-    if (election_.was_deposed()) {
-      if (view_.heads) spdlog::warn("term={} has another head: {}", now.term, now.head ? now.head->address() : "");
-      stands_ = false;  // Until whoever served clients has ended that.
-      election_.Yielded();
-    }
+    // It stands again when whoever served clients has ended that: Stand.
+    if (election_.was_deposed() && view_.heads)
+      spdlog::warn("term={} has another head: {}", now.term, now.head ? now.head->address() : "");
     view_ = now;
     changed_.Signal();
     const bool is_settled = status.ok() && now.head && (!now.heads || !now.nodes.empty());
@@ -98,6 +98,7 @@ Status Membership::WaitRegistered(int interrupt_fd, const Waiting& waiting) {
 void Membership::Stand() {
   const std::scoped_lock lock(mutex_);
   stands_ = true;
+  yielded_ = true;
   look_ = true;
   wanted_.notify_all();
 }

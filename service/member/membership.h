@@ -50,15 +50,16 @@ class Membership {
   void Loop();
 
   const Options options_;
+  std::mutex mutex_;  // Before what watches, as the next two.
+  std::condition_variable wanted_;
+  bool look_ = false;  // Guarded by mutex_: all below but for election_.
   const std::unique_ptr<GrpcKv> kv_;
   Election election_;  // The thread's own.
-  std::mutex mutex_;
-  std::condition_variable wanted_;
-  Election::View view_;  // Guarded by mutex_: all below.
-  Status error_;         // Of the latest look.
+  Election::View view_;
+  Status error_;  // Of the latest look.
   bool is_registered_ = false;
   bool stands_ = false;
-  bool look_ = false;
+  bool yielded_ = false;
   bool deposed_ = false;
   bool stopping_ = false;
   std::map<std::string, std::optional<std::string>> unwritten_;

@@ -103,6 +103,7 @@ Status TensorStore::AddSession(std::string id, std::string principal) {
 
 std::vector<std::shared_ptr<Tensor>> TensorStore::Inherit(const Inheritance& inheritance) {
   const std::scoped_lock lock(mutex_);
+  const std::shared_ptr<Journal> journal = std::exchange(journal_, nullptr);  // It knows.
   for (const Inheritance::Session& session : inheritance.sessions) (void)AddSession(session.id, session.principal);
   std::map<int64_t, std::shared_ptr<Tensor>> made;  // By the first of their shards.
   const auto make = [&](const Inheritance::Tensor& of, const std::string& principal) -> std::shared_ptr<Tensor> {
@@ -146,6 +147,7 @@ std::vector<std::shared_ptr<Tensor>> TensorStore::Inherit(const Inheritance& inh
   }
   std::vector<std::shared_ptr<Tensor>> tensors;
   for (auto& [shard, tensor] : made) tensors.push_back(std::move(tensor));
+  journal_ = journal;
   return tensors;
 }
 

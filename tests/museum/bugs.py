@@ -224,6 +224,14 @@ BUGS = [
         test="agent_test",
     ),
     Bug(
+        "bound_is_not_written",
+        "A later head takes what a run was to write for what it wrote, since there was memory for it.",
+        "bound_outputs_ = std::exchange(written, {});  // Nothing is written yet.",
+        "bound_outputs_ = written;",
+        file=AGENT,
+        test="agent_test",
+    ),
+    Bug(
         "kept_while_away",
         "A node that had no part, and has started anew meanwhile, is taken to have kept what it had.",
         "    if (served && node.takes_part) node.keeps = !options_.on_devices;\n",

@@ -340,6 +340,51 @@ TEST_F(AgentTest, ALaterHeadHearsOfWhatIsWholeAndWhatWasToBeRemembered) {
   EXPECT_TRUE(after.directory().tensors().empty());
 }
 
+// What a run makes is there when it was run: not when there is memory for it.
+TEST_F(AgentTest, OutputsInTwoPhasesAreWholeAfterTheSecond) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  Start(head, 1);
+  ASSERT_EQ(heard.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  int64_t seq = 0;
+  const auto run = [&](pb::Execute::Phase phase) {
+    pb::ToNode message;
+    pb::Order& order = *Order(message, 1, ++seq);
+    pb::Execute& execute = *order.add_parts()->mutable_message()->mutable_execute();
+    execute.set_phase(phase);
+    execute.set_profile(true);  // So that it is no broadcast, which these ranks do not hear.
+    if (phase == pb::Execute::PHASE_BIND) {
+      pb::DeviceShard& shard = *order.add_parts()->mutable_message()->mutable_bind()->add_shards();
+      shard.set_id(9);
+      shard.set_bytes(4);
+      pb::TensorArg& output = *execute.add_outputs();
+      for (int rank = 0; rank < 8; ++rank) output.add_shards(rank == 5 ? 9 : 0);
+    }
+    agent_->Take(head, message);
+    EXPECT_EQ(heard.Next(pb::FromNode::kAnswer).answer().error().code(), 0);
+  };
+  run(pb::Execute::PHASE_BIND);
+  run(pb::Execute::PHASE_RUN);
+  Heard second;
+  const int64_t next = *Join(second, 2);
+  EXPECT_THAT(second.Next(pb::FromNode::kJoined).joined().shards(), testing::ElementsAre(9));
+  Start(next, 2);
+  ASSERT_EQ(second.Next(pb::FromNode::kStarted).started().error().code(), 0);
+  pb::ToNode bind;
+  pb::Order& order = *Order(bind, 2, 1);
+  pb::Execute& execute = *order.add_parts()->mutable_message()->mutable_execute();
+  execute.set_phase(pb::Execute::PHASE_BIND);
+  execute.set_profile(true);
+  pb::TensorArg& output = *execute.add_outputs();
+  for (int rank = 0; rank < 8; ++rank) output.add_shards(rank == 5 ? 9 : 0);
+  agent_->Take(next, bind);
+  ASSERT_EQ(second.Next(pb::FromNode::kAnswer).answer().error().code(), 0);
+  Heard third;
+  ASSERT_TRUE(Join(third, 3).ok());
+  EXPECT_TRUE(third.Next(pb::FromNode::kJoined).joined().shards().empty());
+  EXPECT_EQ(agent_->kept_bytes(), 0);
+}
+
 // All three come before the second has its turn.
 TEST_F(AgentTest, AStartThatWasEndedStartsNothing) {
   Heard heard;
