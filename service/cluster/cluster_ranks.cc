@@ -91,6 +91,7 @@ ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
     made.num_ranks = node.num_ranks;
     made.incarnation = node.incarnation;
     made.is_there = node.is_there;
+    made.newest = options_.first_shard;  // It may have those of heads before.
     if (node.is_there) Hold(made, node.shards);
     num_ranks_ += node.num_ranks;
     drained_.push_back(options_.drained.contains(std::ssize(drained_)));
@@ -125,6 +126,7 @@ Status ClusterRanks::Start() {
       const std::scoped_lock lock(mutex_);
       node.is_drained = drained_[i];
     }
+    if (node.takes_part) node.newest = newest_;
     node.takes_part = node.is_there && !node.is_drained;
     if (node.takes_part) continue;
     if (away.ok()) away = WhyAway(static_cast<int64_t>(i));
@@ -185,6 +187,9 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
                           Waits waits) {
   HIR_CHECK(healthy_ && std::ssize(messages) == num_ranks_);
   for (const auto& of_rank : messages) {
+    for (const RankMessage& message : of_rank) {
+      for (const pb::DeviceShard& shard : message.message.bind().shards()) newest_ = std::max(newest_, shard.id());
+    }
     if (std::ranges::any_of(of_rank, IsExported))
       return Unimplemented(
           "memory of a device that a client exports goes to no node of a cluster: send it by the host");
@@ -483,10 +488,11 @@ Status ClusterRanks::WhyAbsent(int64_t rank) const {
 
 void ClusterRanks::ReleaseAt(int64_t node, std::span<const std::vector<RankMessage>> messages) {
   // All ranks are told of all.
-  std::vector<int64_t>& released = of_node_[static_cast<size_t>(node)].released;
+  Node& its = of_node_[static_cast<size_t>(node)];
   for (const RankMessage& message : messages.front()) {
-    const auto& shards = message.message.release().shards();
-    released.insert(released.end(), shards.begin(), shards.end());
+    for (const int64_t shard : message.message.release().shards()) {
+      if (shard <= its.newest) its.released.push_back(shard);
+    }
   }
 }
 

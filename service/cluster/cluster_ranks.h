@@ -89,7 +89,8 @@ class ClusterRanks final : public Ranks {
     bool knows_all = false;                       // Of what is remembered, until the last news.
     std::vector<int64_t> unknown = {};            // Shards that it keeps, and nobody knows.
     bool is_drained = false;
-    bool takes_part = true;              // In this generation, or the latest.
+    int64_t newest = 0;      // The largest number of a shard when it last had a part: it has none of later ones.
+    bool takes_part = true;  // In this generation, or the latest.
     std::vector<int64_t> released = {};  // While it had no part.
     bool has_ranks = false;              // Of this generation.
     bool owes = false;                   // A start or an answer.
@@ -140,6 +141,7 @@ class ClusterRanks final : public Ranks {
   Status failure_;
   int64_t generation_ = 0;
   int64_t seq_ = 0;
+  int64_t newest_ = 0;  // Of the shards that were bound.
   base::Nanos began_ = {};
   Status first_error_;  // Of the call.
   base::Nanos failed_at_ = {};
