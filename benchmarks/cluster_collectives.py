@@ -59,7 +59,7 @@ def measure(client: hostir.Client, made: Networks, name: str, fd: FusionDefiniti
         times.append(time.perf_counter() - began)
     sent = max((made.bytes_sent(node) - at) / args.repeat for node, at in enumerate(before))
     whole = args.mib << 20
-    # That a node has to send: its half; all of it; its sums of one half, and the results of the other.
+    # A node has to send its half; all of it; its sums of one half, and the results of the other.
     least = {"allgather": whole / 2, "broadcast": whole, "allreduce": whole}[name]
     took = statistics.median(times)
     print(

@@ -132,7 +132,7 @@ class Client:
         except grpc.RpcError as error:
             self._stub.close()
             failure = from_rpc(error)
-            # Of the first request, the only one that has a deadline.
+            # The first request is the only one that has a deadline.
             if isinstance(failure, DeadlineExceeded) or (len(ends) > 1 and isinstance(failure, Unavailable)):
                 failure = Unavailable(f"no daemon answers at {address} within {timeout:g} s{self._log_tail()}")
             raise failure from None

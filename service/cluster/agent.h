@@ -68,7 +68,7 @@ class Agent {
   Status Bind(const ::hostir::v1::ToWorker& message, RankMessage& into);
   Status Fetch(const ::hostir::v1::ToWorker& message, RankMessage& into);
   Status Run(const ::hostir::v1::Order& order);
-  // What the ranks use, when a second has passed since it was said last.
+  // Says what the ranks use, when a second has passed since it was said last.
   void SayUsage();
   // The bytes of what was fetched.
   void SayFetched();

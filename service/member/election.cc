@@ -1,13 +1,11 @@
 #include "service/member/election.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
+#include "service/member/json.h"
 #include "service/store/store.h"
 
 namespace hir::service {
@@ -19,25 +17,6 @@ constexpr int kSteps = 16;  // Of one look; others may change what it has seen.
 // Of one transaction: etcd takes 128 operations, and 1.5 MiB.
 constexpr size_t kWritesMax = 64;
 constexpr size_t kWriteBytesMax = size_t{1} << 20;
-
-std::string ToJson(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  (void)google::protobuf::util::MessageToJsonString(message, &json, options);
-  return json;
-}
-
-// Errors: kDataLoss: somebody else wrote there.
-template <typename Message>
-Result<Message> FromJson(const Kv::Entry& entry) {
-  Message message;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  if (google::protobuf::util::JsonStringToMessage(entry.value, &message, options).ok()) return message;
-  return Status(Code::kDataLoss, base::Cat("etcd has ", base::Quoted(entry.value.substr(0, 64)), " at ", entry.key,
-                                           ", which no node of hostir wrote"));
-}
 
 std::string NodeKey(int64_t number) {
   std::string digits = base::Cat(number);
@@ -109,7 +88,7 @@ Result<bool> Election::Register() {
     HIR_TRY(kv_.Commit({.when = {{.key = key}}, .puts = {{key, ToJson(cluster)}}}).status());
     return true;
   }
-  HIR_ASSIGN(const pb::ClusterRecord cluster, FromJson<pb::ClusterRecord>(lead.front()));
+  HIR_ASSIGN(const pb::ClusterRecord cluster, FromEntry<pb::ClusterRecord>(lead.front()));
   if (cluster.size() != options_.size) {
     return Status(Code::kFailedPrecondition, base::Cat("the cluster ", options_.cluster, " has ", cluster.size(),
                                                        " nodes, and --cluster-size is ", options_.size));
@@ -119,7 +98,7 @@ Result<bool> Election::Register() {
   std::vector<std::string> others;
   const Kv::Entry* own = nullptr;
   for (const Kv::Entry& entry : entries) {
-    HIR_ASSIGN(const pb::NodeRecord record, FromJson<pb::NodeRecord>(entry));
+    HIR_ASSIGN(const pb::NodeRecord record, FromEntry<pb::NodeRecord>(entry));
     if (record.address() == options_.self.address()) own = &entry;
     others.push_back(record.address());
   }
@@ -153,7 +132,7 @@ Result<bool> Election::LookForHead(bool stands) {
   if (term != lead.end()) view_.term = std::max(view_.term, base::ParseInt(term->value).value_or(0));
   view_.head.reset();
   if (head != lead.end()) {
-    HIR_ASSIGN(view_.head, FromJson<pb::HeadRecord>(*head));
+    HIR_ASSIGN(view_.head, FromEntry<pb::HeadRecord>(*head));
     view_.term = std::max(view_.term, view_.head->term());
   }
   if (view_.term > own_term_) Depose();  // Another was elected while this one was away.
@@ -191,7 +170,7 @@ Status Election::ListNodes() {
   HIR_ASSIGN(const std::vector<Kv::Entry> entries, kv_.List(Key("nodes/")));
   std::vector<pb::NodeRecord> nodes;
   for (const Kv::Entry& entry : entries) {
-    HIR_ASSIGN(pb::NodeRecord record, FromJson<pb::NodeRecord>(entry));
+    HIR_ASSIGN(pb::NodeRecord record, FromEntry<pb::NodeRecord>(entry));
     nodes.push_back(std::move(record));
   }
   view_.num_registered = std::ssize(nodes);

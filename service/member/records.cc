@@ -1,6 +1,5 @@
 #include "service/member/records.h"
 
-#include <google/protobuf/util/json_util.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "service/convert/tensor.h"
+#include "service/member/json.h"
 
 namespace hir::service {
 namespace {
@@ -31,12 +31,6 @@ std::string_view NameIn(const Kv::Entry& entry) {
 std::string SessionKey(const std::string& session) { return "sessions/" + session; }
 // No name has a space.
 std::string NameKey(const std::string& owner, const std::string& name) { return base::Cat("names/", owner, " ", name); }
-
-std::string ToJson(const google::protobuf::Message& message) {
-  std::string json;
-  (void)google::protobuf::util::MessageToJsonString(message, &json);
-  return json;
-}
 
 void Fill(const TensorSpec& spec, const std::vector<ShardSet::Shard>& shards, pb::TensorRecord& record) {
   ToProto(spec, record.mutable_spec());
@@ -149,21 +143,20 @@ Inheritance InheritanceOf(const std::vector<Kv::Entry>& kept, const pb::Director
   const auto drop = [](std::string_view what, const Status& why) {
     spdlog::error("{} of a head before is dropped error={}", what, base::Quoted(why.ToString()));
   };
-  const Status not_ours(Code::kDataLoss, "it is not what a head writes");
   for (const Kv::Entry& entry : kept) {
     const std::string_view key = NameIn(entry);
     if (key.starts_with("sessions/")) {
       pb::SessionRecord record;
-      if (!google::protobuf::util::JsonStringToMessage(entry.value, &record).ok()) {
-        drop(entry.key, not_ours);
+      if (const Status parsed = ParseEntry(entry, record); !parsed.ok()) {
+        drop(entry.key, parsed);
         continue;
       }
       inheritance.sessions.push_back(
           {std::string(key.substr(std::string_view("sessions/").size())), record.principal(), record.lease_ms()});
     } else if (key.starts_with("names/")) {
       pb::NameRecord record;
-      if (!google::protobuf::util::JsonStringToMessage(entry.value, &record).ok()) {
-        drop(entry.key, not_ours);
+      if (const Status parsed = ParseEntry(entry, record); !parsed.ok()) {
+        drop(entry.key, parsed);
         continue;
       }
       Inheritance::Name name = {.owner = record.owner(), .name = record.name(), .everyone = record.everyone()};

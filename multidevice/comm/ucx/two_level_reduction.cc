@@ -43,7 +43,7 @@ class TwoLevelReduction final : public Algorithm {
     if (in_flight_ > 0) scratch_ = wire.Scratch(slot_bytes_ * in_flight_ * NumSlots());
     for (int64_t k = 0; k < in_flight_; ++k) RecvParts(wire, k);
     for (int64_t lane = 0; lane < r_; ++lane) {
-      // Of this rank's own lane from the next node, unless it finishes there itself; of others' from their ranks here.
+      // Its own lane comes from the next node, unless it finishes there itself; others' from their ranks here.
       if (lane == lane_ && is_last_) continue;
       const int64_t from = lane == lane_ ? At(node_ + 1, lane) : At(node_, lane);
       for (int64_t k = 0; k < Segments(lane); ++k)
@@ -89,7 +89,7 @@ class TwoLevelReduction final : public Algorithm {
   int64_t Offset(int64_t lane, int64_t k) const { return (First(lane) + k * segment_) * element_; }
   const std::byte* Src(int64_t lane, int64_t k) const { return desc_.src.data + Offset(lane, k); }
   std::byte* Dst(int64_t lane, int64_t k) const { return desc_.dst.data + Offset(lane, k); }
-  // Of a segment: one for each rank of the node, what came from the node before, what goes on to the next.
+  // A segment has one for each rank of the node, for what came from the node before, for what goes on to the next.
   int64_t NumSlots() const { return r_ + 2; }
   std::byte* Slot(int64_t k, int64_t which) const {
     return scratch_ + ((k % in_flight_) * NumSlots() + which) * slot_bytes_;
@@ -126,7 +126,7 @@ class TwoLevelReduction final : public Algorithm {
     if (k + in_flight_ < Segments(lane_)) RecvParts(wire, k + in_flight_);
   }
 
-  // What is finished of this rank's lane.
+  // Sends on a finished segment of this rank's lane.
   void PassBack(Wire& wire, int64_t k) {
     if (node_ > 0)
       wire.Send({.is_send = true, .peer = At(node_ - 1, lane_), .phase = kFinished, .segment = k}, Dst(lane_, k),
@@ -150,7 +150,7 @@ class TwoLevelReduction final : public Algorithm {
   int64_t in_flight_ = 0;
   int64_t slot_bytes_ = 0;
   std::byte* scratch_ = nullptr;
-  // Of each segment in flight: parts that are here; whether its sums are on their way to the next node; the segment
+  // By segment in flight: parts that are here; whether its sums are on their way to the next node; the segment
   // that is next in its slots.
   std::array<int64_t, kInFlight> arrived_ = {};
   std::array<bool, kInFlight> leaving_ = {};
