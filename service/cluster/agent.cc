@@ -175,7 +175,7 @@ void Agent::Tell(pb::FromNode message) {
   std::shared_ptr<const Say> say;
   {
     const std::scoped_lock lock(mutex_);
-    say = say_;
+    if (fence_.Hears(served_)) say = say_;
   }
   if (say != nullptr) (*say)(std::move(message));
 }
@@ -193,6 +193,7 @@ void Agent::Loop() {
     if (!orders_.empty()) {
       pb::ToNode message = std::move(orders_.front());
       orders_.pop_front();
+      served_ = fence_.number();
       shards_ = kept_;
       lock.unlock();
       Carry(message);

@@ -91,6 +91,7 @@ class Agent {
   std::vector<int64_t> released_, arrived_;
   std::vector<int64_t> bound_outputs_;  // Of a run of which PHASE_BIND alone was carried out.
   int64_t first_rank_ = 0;              // Of the ranks here.
+  int64_t served_ = 0;                  // The head whose order was the latest: no other hears of what came of it.
   base::Nanos said_usage_ = {};
 
   mutable std::mutex mutex_;

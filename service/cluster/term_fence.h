@@ -20,6 +20,7 @@ class TermFence {
 
   bool Hears(int64_t number) const { return hears_ && number == number_; }
   bool hears_any() const { return hears_; }
+  int64_t number() const { return number_; }        // The latest that Join gave.
   int64_t head_term() const { return head_term_; }  // Of the head that is, or was last.
   int64_t term() const { return term_; }            // The latest.
 
