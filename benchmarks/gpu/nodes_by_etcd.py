@@ -21,19 +21,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests/cluster"), str(ROOT / "tests/python")]
 
 import hostir  # noqa: E402
-from cluster import Cluster  # noqa: E402
+from cluster import Cluster, total  # noqa: E402
 from etcd import Etcd  # noqa: E402
-from hostir import DataType, DeviceMesh, FusionDefinition, private_daemon  # noqa: E402
-
-
-def total(devices: list[int]) -> FusionDefinition:
-    with FusionDefinition("total") as fd:
-        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
-        x.shard(DeviceMesh(devices), {0: "mesh_x"})
-        y = fd.ops.sum(x, dims=[0])
-        y.shard(DeviceMesh(devices), {})
-        fd.add_output(y)
-    return fd
+from hostir import private_daemon  # noqa: E402
 
 
 def run(client: hostir.Client, devices: list[int]) -> None:

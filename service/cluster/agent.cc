@@ -155,8 +155,10 @@ void Agent::Leave(int64_t number) {
 
 void Agent::Remember(pb::Remember& remember) {
   if (remember.from_start()) directory_.clear();
-  directory_term_ = fence_.head_term();
-  directory_count_ = remember.count();
+  if (remember.from_start() || remember.count() > 0) {  // Else it is of shards alone.
+    directory_term_ = fence_.head_term();
+    directory_count_ = remember.count();
+  }
   for (pb::TensorRecord& tensor : *remember.mutable_tensors()) {
     if (directory_.size() >= kRecordsMax) break;
     std::string handle = tensor.handle();

@@ -106,7 +106,7 @@ class ClusterRanks final : public Ranks {
   Status WhyAway(int64_t node) const;
   // OK, or why the next generation would have other nodes.
   Status OthersTakePart();
-  // What `messages` release is, at a node that has no part.
+  // Notes the shards that `messages` release, for a node that has no part.
   void ReleaseAt(int64_t node, std::span<const std::vector<RankMessage>> messages);
   // Waits until no node owes anything. Errors: why the generation is over.
   Status AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits);

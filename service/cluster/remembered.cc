@@ -51,7 +51,7 @@ std::vector<pb::Remember> Remembered::Take() {
     }
   }
   news_.clear();
-  // Who has heard all of it knows more than who was cut off in between.
+  // A node that has heard all of it knows more than one that was cut off in between.
   for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].set_count(count_ - 1);
   return messages;
 }

@@ -46,7 +46,7 @@ struct EngineOptions {
 
   std::optional<host::Rates> rates = {};  // Of the devices, where somebody measured them.
   std::vector<StoreNode> nodes = {};  // Of a cluster.
-  // Of a daemon before, and for one after.
+  // Left by a daemon before, and kept for one after.
   Inheritance inheritance = {};
   std::shared_ptr<Journal> journal = {};
   // A mesh that cannot be started with the rest is started when it can be: its nodes come and go.

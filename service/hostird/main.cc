@@ -301,7 +301,7 @@ Result<std::unique_ptr<Member>> JoinCluster(const Config& config, const EngineOp
   return Member::Make(std::move(options), here, interrupt_fd, SayWaiting);
 }
 
-// Of one process, whatever it is at the time.
+// The process's own, whether it heads or obeys.
 struct Ends {
   const base::Fd& signals;
   const base::Fd& alive;
@@ -358,7 +358,7 @@ Result<End> ServeClients(const Config& config, HeldAddress held, std::optional<L
   return end;
 }
 
-// Of a list of nodes the first alone has clients. Nodes of one machine may then all be given the same --listen.
+// The first of a list of nodes alone has clients. Nodes of one machine may then all be given the same --listen.
 bool HasClients(const Config& config) { return config.nodes.empty() || config.node == 0; }
 
 // Returns when asked to end.
@@ -406,7 +406,7 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
       to_serve.emplace(*std::move(again));
     }
     int code = kExitFailed;
-    // What was given is there once: whoever serves again is of a --cluster.
+    // A given socket is there once: whoever serves again is of a --cluster.
     const Result<End> end =
         ServeClients(config, *std::move(to_serve), std::exchange(given, std::nullopt), options, member, ends, code);
     to_serve.reset();

@@ -295,7 +295,7 @@ class Links final : public NodeLinks {
         const auto node = static_cast<size_t>(event->node);
         lost[node] = event->lost;
         const Code code = event->lost.code();
-        // Who does not fit is not there; of a list, it never will be.
+        // A node that does not fit is not there; one of a list never will be.
         if (all && (code == Code::kFailedPrecondition || code == Code::kUnauthenticated))
           return event->lost.WithContext(NameOf(event->node));
         if (code == Code::kAborted) return event->lost.WithContext(NameOf(event->node));

@@ -14,7 +14,7 @@ namespace {
 namespace pb = ::hostir::v1;
 
 constexpr int kSteps = 16;  // Of one look; others may change what it has seen.
-// Of one transaction: etcd takes 128 operations, and 1.5 MiB.
+// Limits of one transaction: etcd takes 128 operations, and 1.5 MiB.
 constexpr size_t kWritesMax = 64;
 constexpr size_t kWriteBytesMax = size_t{1} << 20;
 

@@ -50,7 +50,7 @@ class Election {
     std::vector<::hostir::v1::NodeRecord> nodes = {};
     // While it heads: how many have.
     int64_t num_registered = 0;
-    // What heads before kept, as it was when this one was elected.
+    // State that heads before kept, as it was when this one was elected.
     std::vector<Kv::Entry> kept = {};
   };
   const View& view() const { return view_; }

@@ -54,7 +54,7 @@ class Member {
   void StandAgain();
   // Where the head reaches this node.
   const Address& address() const;
-  // What this node keeps of tensors.
+  // Bytes of tensors that this node keeps.
   int64_t kept_bytes() const { return agent_->kept_bytes(); }
 
   // While it heads: what the cluster is as the devices of one daemon, whose limits are `asked` with what depends on the
@@ -68,10 +68,10 @@ class Member {
  private:
   explicit Member(MemberOptions options) : options_(std::move(options)) {}
   bool has_etcd() const { return !options_.etcd.empty(); }
-  // What it knows of the nodes while it heads; by etcd, when all have registered.
+  // The nodes as it knows them while it heads; by etcd, when all have registered.
   Result<std::vector<::hostir::v1::NodeRecord>> WaitNodes(int interrupt_fd, const Waiting& waiting);
 
-  // What heads before left, and what is kept for later ones.
+  // Takes over what heads before left, and sees to what is kept for later ones.
   void Inherit(const Election::View& view, const std::vector<::hostir::v1::NodeRecord>& nodes,
                const std::vector<std::optional<::hostir::v1::Joined>>& joined, ClusterOptions& cluster,
                EngineOptions& here);

@@ -24,7 +24,7 @@ class Records final : public Journal {
   using Keep = std::function<void(const std::string& key, std::optional<std::string> value)>;
   Records(Keep keep, std::shared_ptr<Remembered> remembered)
       : keep_(std::move(keep)), remembered_(std::move(remembered)) {}
-  // Of a head before: they are kept already.
+  // They are kept already, by a head before.
   void Inherit(const Inheritance& inheritance);
 
   void Opened(const std::string& session, const std::string& principal, int64_t lease_ms) override;
@@ -45,10 +45,11 @@ class Records final : public Journal {
   std::set<std::string> sessions_;  // Those that are kept.
 };
 
-// What heads before left: `kept`, keys and values of etcd; `directory`, what a node was told that heard most. A shard
-// is there when `why_lost` has no reason against it.
 // The nodes that were to have no part.
 std::set<int64_t> DrainedOf(const std::vector<Kv::Entry>& kept);
+
+// The inheritance that heads before left: `kept`, keys and values of etcd; `directory`, as the node was told that heard
+// most. A shard is there when `why_lost` has no reason against it.
 using WhyLost = std::function<Status(int64_t device, int64_t shard)>;
 Inheritance InheritanceOf(const std::vector<Kv::Entry>& kept, const ::hostir::v1::Directory& directory,
                           int64_t num_devices, const WhyLost& why_lost);

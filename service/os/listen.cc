@@ -109,7 +109,7 @@ Result<Listening> ListenOnPort(const Address& address) {
 constexpr int kFirstGiven = 3;
 constexpr int64_t kGivenMax = 64;
 
-// What others call the address of a socket.
+// The address of a socket, as others call it.
 std::string NameOf(const sockaddr_storage& name, socklen_t size) {
   if (name.ss_family == AF_UNIX) {
     const auto& path = reinterpret_cast<const sockaddr_un&>(name).sun_path;

@@ -31,7 +31,7 @@ class Journal {
   virtual void Drained(int64_t node, bool drained) = 0;
 };
 
-// What there was, of a daemon before.
+// All that there was of a daemon before.
 struct Inheritance {
   struct Session {
     std::string id;

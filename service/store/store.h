@@ -21,7 +21,7 @@
 
 namespace hir::service {
 
-// Of a cluster: its devices are numbered through.
+// A node of a cluster, whose devices are numbered through.
 struct StoreNode {
   std::string name = {};
   int64_t num_devices = 0;
@@ -56,7 +56,7 @@ class TensorStore {
   // Before anything else. All that it takes over, and may read, each tensor once; a session, handle or name that no
   // limit leaves room for is dropped.
   std::vector<std::shared_ptr<Tensor>> Inherit(const Inheritance& inheritance);
-  // What happens from now on is the end of this daemon alone.
+  // All that happens from now on is the end of this daemon alone.
   void EndJournal();
   std::string PrincipalOf(std::string_view session) const;  // Empty: there is no such session.
   // Frees its handles. A tensor lives on while a run still uses it.
@@ -143,7 +143,7 @@ class TensorStore {
   };
   Status SetName(const std::string& owner, Principal& quota, const std::string& name, Name& given);
   static Result<std::shared_ptr<Tensor>> FindIn(const Session& session, std::string_view handle);
-  // What shards of `bytes` on these devices take of each node. Errors: kResourceExhausted naming the node.
+  // Charges each node for shards of `bytes` on these devices. Errors: kResourceExhausted naming the node.
   Result<std::vector<Charge>> ChargeNodes(std::span<const int64_t> devices, int64_t bytes);
   Status AddSession(std::string id, std::string principal);
   Status Insert(Session& session, const std::string& handle, std::shared_ptr<Tensor> tensor);

@@ -119,7 +119,7 @@ class Ranks {
     int64_t generation = 0;
     bool healthy = false;
     std::vector<int64_t> pids = {};
-    // Of those that are another machine's, by rank; no entries: none is.
+    // Use of ranks of other machines, by rank; no entries: there are none.
     struct Usage {
       int64_t resident_bytes = 0;
       int64_t cpu_ms = 0;

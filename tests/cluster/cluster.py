@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import hostir
+from hostir import DataType, DeviceMesh, FusionDefinition
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
 from etcd import Etcd
@@ -123,6 +124,17 @@ def certificates(folder: pathlib.Path, names: list[str]) -> dict[str, str]:
         "tls_key": f"{folder}/node.key",
         "tls_client_ca": f"{folder}/ca.pem",
     }
+
+
+def total(devices: list[int]) -> FusionDefinition:
+    """The sum over the rows of a tensor, which are split over ``devices``."""
+    with FusionDefinition("total") as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
+        x.shard(DeviceMesh(devices), {0: "mesh_x"})
+        y = fd.ops.sum(x, dims=[0])
+        y.shard(DeviceMesh(devices), {})
+        fd.add_output(y)
+    return fd
 
 
 class Cluster:

@@ -242,7 +242,7 @@ class Play:
             os.kill(int(self.b.status()["devices"][rank]["pid"]), signal.SIGKILL)
             return None
         place = self.place if self.place != ETCD else self.head
-        # What the place takes of a put, and gives of a get; a client the other way round.
+        # The place takes this of a put, and gives it of a get; a client the other way round.
         takes = (moment == "put") != (place == A)
         count = self.networks.bytes_received if takes else self.networks.bytes_sent
         before = count(place)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hostir
-from cluster import Cluster, certificates, networks
+from cluster import Cluster, certificates, networks, total
 from etcd import Etcd
 from eventually import eventually
 from hostir import DataType, DeviceMesh, FusionDefinition, Sharding
@@ -41,17 +41,6 @@ def cluster(tmp_path: Path, etcd: Etcd) -> Iterator[Cluster]:
 
 def _program() -> str:
     return str(Path(os.environ["HOSTIR_BUILD_DIR"]) / "hostird")
-
-
-def total(devices: list[int]) -> FusionDefinition:
-    """The sum over the rows of a tensor, which are split over ``devices``."""
-    with FusionDefinition("total") as fd:
-        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
-        x.shard(DeviceMesh(devices), {0: "mesh_x"})
-        y = fd.ops.sum(x, dims=[0])
-        y.shard(DeviceMesh(devices), {})
-        fd.add_output(y)
-    return fd
 
 
 def run(client: hostir.Client, devices: list[int], values: np.ndarray = VALUES) -> None:

@@ -82,7 +82,7 @@ TEST(Reduce, StoresBFloat16AsTheConversionDoes) {
   }
 }
 
-// What one node has added up goes to the next: the same bits as at once.
+// One node's sums go on to the next: the same bits as at once.
 TEST(Reduce, InStepsItIsTheSame) {
   base::Prng prng(5);
   for (const DType dtype : {DType::kBool, DType::kInt32, DType::kInt64, DType::kFloat16, DType::kBFloat16,

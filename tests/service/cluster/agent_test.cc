@@ -309,6 +309,9 @@ TEST_F(AgentTest, ALaterHeadHearsOfWhatIsWholeAndWhatWasToBeRemembered) {
   remember.mutable_remember()->set_count(4);
   remember.mutable_remember()->add_forgotten("a");
   agent_->Take(head, remember);
+  remember.Clear();
+  remember.mutable_remember()->add_dropped(8);  // Shards alone: it knows as much as before.
+  agent_->Take(head, remember);
 
   Heard later;
   const int64_t next = *Join(later, 5);
@@ -340,7 +343,7 @@ TEST_F(AgentTest, ALaterHeadHearsOfWhatIsWholeAndWhatWasToBeRemembered) {
   EXPECT_TRUE(after.directory().tensors().empty());
 }
 
-// What a run makes is there when it was run: not when there is memory for it.
+// A run's outputs are there when it was run: not when there is memory for them.
 TEST_F(AgentTest, OutputsInTwoPhasesAreWholeAfterTheSecond) {
   Heard heard;
   const int64_t head = *Join(heard, 1);

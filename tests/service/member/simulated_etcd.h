@@ -41,7 +41,7 @@ class SimulatedEtcd final : public base::Clock {
   int64_t last_lease_ = 0;
 };
 
-// Of one node.
+// One node's view of it.
 class SimulatedKv final : public service::Kv {
  public:
   // `between`: called within a request, before it is carried out: others may be faster.
@@ -50,7 +50,7 @@ class SimulatedKv final : public service::Kv {
 
   void Cut(bool cut) { is_cut_ = cut; }
   bool is_cut() const { return is_cut_; }
-  // Of 1,000 requests, how many are lost, or their answers.
+  // How many of 1,000 requests are lost, or their answers.
   void Lose(int64_t of_thousand) { lost_ = of_thousand; }
 
   Result<std::vector<Entry>> List(std::string_view prefix) override;
