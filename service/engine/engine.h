@@ -45,7 +45,7 @@ struct EngineOptions {
   Limits limits = {};
 
   std::optional<host::Rates> rates = {};  // Of the devices, where somebody measured them.
-  std::vector<StoreNode> nodes = {};  // Of a cluster.
+  std::vector<StoreNode> nodes = {};      // Of a cluster.
   // Left by a daemon before, and kept for one after.
   Inheritance inheritance = {};
   std::shared_ptr<Journal> journal = {};
