@@ -1,6 +1,8 @@
 #include "multidevice/plan/cost.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "csrc/base/checked.h"
 #include "multidevice/plan/resharding.h"
@@ -57,7 +59,58 @@ double Through(const mesh::DeviceMesh& rows, const mesh::DeviceMesh& roots, doub
   return most == 2 ? part : 2 * (n - 1) / n * part;
 }
 
+// Bytes that `step` moves over the link of a node that holds `members` of a team of `size` ranks on `nodes` nodes, each
+// of whose ranks has `in` and then `out`; sent or received, whichever are more. A chunk goes to another node once, and
+// so does a sum of what one node has.
+double LinkBytes(const Step& step, double members, double size, double nodes, bool has_root, double in, double out) {
+  const double others = size - members;
+  switch (step.kind) {
+    case StepKind::kAllreduce: return 2 * (nodes - 1) / nodes * in;
+    case StepKind::kReduceScatter: return std::max(others, members * (nodes - 1)) * out;
+    case StepKind::kAllgather: return std::max(others, members * (nodes - 1)) * in;
+    case StepKind::kAllToAll: return members * others / size * in;
+    case StepKind::kScatter: return (has_root ? others : members) * out;
+    case StepKind::kGather: return (has_root ? others : members) * in;
+    case StepKind::kBroadcast:
+    case StepKind::kReduce:
+    case StepKind::kSendRecv:
+    case StepKind::kCollectivePermute: return out;
+    case StepKind::kSlice:
+    case StepKind::kSpread:
+    case StepKind::kReorder:
+    case StepKind::kRelabel: break;
+  }
+  return 0;
+}
+
+// The same of all teams of a step, by node.
+std::vector<double> LinkBytes(const Step& step, const Sharding& before, const Links& links, double in, double out) {
+  std::vector<double> bytes(links.of_node.size(), 0);
+  if (links.node_of.empty()) return bytes;
+  for (const std::vector<int64_t>& team : TeamsOf(step, before)) {
+    std::map<int64_t, double> members;
+    for (const int64_t device : team) ++members[links.NodeOf(device)];
+    if (members.size() == 1) continue;
+    for (const auto& [node, count] : members) {
+      bytes[static_cast<size_t>(node)] +=
+          LinkBytes(step, count, static_cast<double>(team.size()), static_cast<double>(members.size()),
+                    node == links.NodeOf(team[0]), in, out);
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
+
+int64_t Links::NodeOf(int64_t device) const {
+  return static_cast<size_t>(device) < node_of.size() ? node_of[static_cast<size_t>(device)] : 0;
+}
+
+int64_t Links::CountNodes(std::span<const int64_t> devices) const {
+  std::set<int64_t> nodes;
+  for (const int64_t device : devices) nodes.insert(NodeOf(device));
+  return std::ssize(nodes);
+}
 
 TensorSize TensorSize::Of(const std::vector<int64_t>& extents, int64_t element_bytes) {
   TensorSize size = {.axes = {}, .element_bytes = element_bytes};
@@ -130,6 +183,15 @@ StepCost CostOf(const Step& step, const Sharding& before, const TensorSize& size
     cost.seconds = model.communication_seconds + cost.bytes / model.bytes_per_second;
     if (packs) cost.seconds += model.local_seconds + in / model.copied_bytes_per_second;
     if (unpacks) cost.seconds += model.local_seconds + out / model.copied_bytes_per_second;
+    const std::vector<double> on_links = LinkBytes(step, before, model.links, in, out);
+    double slowest = 0;
+    for (size_t node = 0; node < on_links.size(); ++node) {
+      if (on_links[node] == 0) continue;
+      const Links::Node& link = model.links.of_node[node];
+      slowest = std::max(slowest, link.message_seconds + on_links[node] / link.bytes_per_second);
+      cost.node_bytes = std::max(cost.node_bytes, on_links[node]);
+    }
+    cost.seconds += slowest;
   }
   cost.peak_bytes = step.kind == StepKind::kRelabel ? in : in + out;
   if (packs) cost.peak_bytes = std::max(cost.peak_bytes, 2 * in);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "multidevice/sharding.h"
@@ -36,21 +37,39 @@ struct TensorSize {
   double PartBytes(const mesh::Sharding& sharding) const;
 };
 
+// Between nodes: each has one link, over which all that it sends others goes.
+struct Links {
+  struct Node {
+    double message_seconds = 0;
+    double bytes_per_second = 0;
+    bool operator==(const Node&) const = default;
+  };
+  std::vector<int64_t> node_of = {};  // By device, in [0, of_node.size()). Empty: all are on one node.
+  std::vector<Node> of_node = {};
+
+  int64_t NodeOf(int64_t device) const;
+  // How many nodes `devices` are on.
+  int64_t CountNodes(std::span<const int64_t> devices) const;
+  bool operator==(const Links&) const = default;
+};
+
 // A step takes `communication_seconds` if it communicates (`local_seconds` else), the bytes that its busiest rank sends
 // or receives divided by `bytes_per_second`, and what is packed, unpacked or copied by `copied_bytes_per_second`.
 // The defaults are of the order of one node's ranks; only their ratios decide: a communication costs as much as
-// sending 512 KiB.
+// sending 512 KiB. What goes between nodes takes the time of the slowest link of a node in the step besides.
 struct CostModel {
   double communication_seconds = 10e-6;
   double local_seconds = 1e-7;
   double bytes_per_second = 50e9;
   double copied_bytes_per_second = 1e12;
+  Links links = {};
 };
 
 struct StepCost {
   double seconds = 0;
   double bytes = 0;
   double peak_bytes = 0;
+  double node_bytes = 0;  // Over the link of the busiest node.
 };
 // The cost of `step`, taken where the tensor lies as `before`.
 StepCost CostOf(const Step& step, const mesh::Sharding& before, const TensorSize& size, const CostModel& model);

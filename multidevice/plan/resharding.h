@@ -56,12 +56,13 @@ struct Plan {
   std::vector<Step> steps;
   double seconds = 0;     // By the cost model.
   double bytes = 0;       // That one rank receives, or sends where that is more; of all steps.
+  double node_bytes = 0;  // That go over the link of the busiest node of each step; of all steps.
   double peak_bytes = 0;  // That one rank holds at once for it: parts, and what is packed and unpacked.
 };
 
 // The cheapest plan by `cost` among the sequences of steps that hold no more than `bytes_max` at once and split no
 // axis unevenly that neither `from` nor `to` does. Communications within one device, and copies that every receiver
-// holds already, never appear. Errors: kResourceExhausted where no sequence stays below the bound, naming it by
+// holds already, never appear. Sums are made in one order, whatever links there are. Errors: kResourceExhausted where no sequence stays below the bound, naming it by
 // the name that users know, resharding_bytes_max.
 // REQUIRES: `to` is not partial; equal ranks.
 Result<Plan> PlanResharding(const mesh::Sharding& from, const mesh::Sharding& to, const TensorSize& size,

@@ -1,6 +1,10 @@
 // PlanResharding: a shortest path (Dijkstra) over the ways in which the tensor may lie. Within a mesh a step changes
 // what one dimension splits: each dimension is where it starts, where it belongs, or nowhere. Between meshes it arrives
 // at one of a list of shardings. With at most three dimensions a mesh there are few of either.
+//
+// Where a mesh is on several nodes, a dimension that stays within each may split an axis on the way, so that each rank
+// of a node sends its block to others, and not all of them the same. Links decide how bytes travel, never how numbers
+// are added up: sums are made in the order in which they are without links.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -24,10 +28,25 @@ struct Node {
   bool done = false;
 };
 
+// The dimensions over which a tensor that lies as `from` is partial, in the order in which `plan` adds them up.
+std::vector<ParallelType> SumsOf(const Plan& plan, const Sharding& from) {
+  std::vector<ParallelType> sums;
+  const Sharding* at = &from;
+  for (const Step& step : plan.steps) {
+    for (const ParallelType type : at->partial) {
+      if (std::ranges::count(step.after.partial, type) == 0) sums.push_back(type);
+    }
+    at = &step.after;
+  }
+  return sums;
+}
+
 class Search {
  public:
-  Search(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost, double bytes_max)
-      : from_(from), to_(to), size_(size), cost_(cost), bytes_max_(bytes_max) {
+  // `sums`: the order in which sums are made; without it any.
+  Search(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost, double bytes_max,
+         std::vector<ParallelType> sums = {})
+      : from_(from), to_(to), size_(size), cost_(cost), bytes_max_(bytes_max), sums_(std::move(sums)) {
     if (from.mesh != to.mesh) arrivals_ = Arrivals(from, to, size);
     nodes_.push_back({.at = from});
   }
@@ -54,6 +73,7 @@ class Search {
     for (const Step& step : plan.steps) {
       const StepCost cost = CostOf(step, *at, size_, cost_);
       plan.bytes += cost.bytes;
+      plan.node_bytes += cost.node_bytes;
       plan.peak_bytes = std::max(plan.peak_bytes, cost.peak_bytes);
       at = &step.after;
     }
@@ -75,7 +95,38 @@ class Search {
       const auto& types = to_.axes[axis];
       if (at.mesh == to_.mesh ? std::ranges::count(types, type) > 0 : !types.empty()) goals.push_back(axis);
     }
+    const std::optional<size_t> on_the_way = AxisOnTheWay(at, type);
+    if (on_the_way && std::ranges::count(goals, *on_the_way) == 0) goals.push_back(*on_the_way);
     return goals;
+  }
+
+  // The axis that `type`, whose teams each are within one node of several, may split for a while.
+  std::optional<size_t> AxisOnTheWay(const Sharding& at, ParallelType type) const {
+    const Links& links = cost_.links;
+    if (links.CountNodes(at.mesh.devices()) < 2) return std::nullopt;
+    for (const int64_t device : at.mesh.devices()) {
+      if (links.CountNodes(at.mesh.Team(device, type)) > 1) return std::nullopt;
+    }
+    // One that nothing splits can be whole again before the others are.
+    for (const bool split : {false, true}) {
+      for (size_t axis = 0; axis < at.axes.size(); ++axis) {
+        const bool fits = size_.axes[axis].is_known && size_.IsEven(axis, at.Ways(axis) * at.mesh.Size(type));
+        if (fits && !size_.axes[axis].is_stored_once && !at.axes[axis].is_dealt() && at.axes[axis].empty() != split)
+          return axis;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Whether `step` makes the sum that is next.
+  bool SumsInOrder(const Sharding& at, const Sharding& after) const {
+    const auto is_due = [&](ParallelType type) {
+      return std::ranges::count(at.partial, type) > 0 && std::ranges::count(after.partial, type) == 0;
+    };
+    for (const ParallelType type : sums_) {
+      if (std::ranges::count(at.partial, type) > 0) return is_due(type) || at.partial.size() == after.partial.size();
+    }
+    return true;
   }
 
   // Whether blocks along `axis` are even, or no more uneven than both ends make them.
@@ -86,6 +137,7 @@ class Search {
   }
 
   void Reach(size_t before, Step step) {
+    if (!SumsInOrder(nodes_[before].at, step.after)) return;
     const StepCost cost = CostOf(step, nodes_[before].at, size_, cost_);
     if (cost.peak_bytes > bytes_max_) {
       least_refused_ = std::min(least_refused_, cost.peak_bytes);
@@ -210,6 +262,7 @@ class Search {
   const TensorSize& size_;
   const CostModel& cost_;
   const double bytes_max_;
+  const std::vector<ParallelType> sums_;
   double least_refused_ = kNoBound;
   std::vector<Sharding> arrivals_;
   std::vector<Node> nodes_;
@@ -220,7 +273,11 @@ class Search {
 Result<Plan> PlanResharding(const Sharding& from, const Sharding& to, const TensorSize& size, const CostModel& cost,
                             double bytes_max) {
   HIR_CHECK(to.partial.empty() && from.axes.size() == to.axes.size() && size.axes.size() == to.axes.size());
-  return Search(from, to, size, cost, bytes_max).Run();
+  if (cost.links.node_of.empty()) return Search(from, to, size, cost, bytes_max).Run();
+  CostModel without = cost;
+  without.links = {};
+  HIR_ASSIGN(const Plan reference, Search(from, to, size, without, bytes_max).Run());
+  return Search(from, to, size, cost, bytes_max, SumsOf(reference, from)).Run();
 }
 
 }  // namespace hir::plan

@@ -168,9 +168,10 @@ TEST(PlanPairs, AcrossMeshes) {
   }
 }
 
-std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to, const std::vector<int64_t>& extents) {
+std::vector<std::string> StepsOf(const Sharding& from, const Sharding& to, const std::vector<int64_t>& extents,
+                                 const CostModel& cost = {}) {
   std::vector<std::string> names;
-  const Result<Plan> plan = PlanResharding(from, to, TensorSize::Of(extents, 4));
+  const Result<Plan> plan = PlanResharding(from, to, TensorSize::Of(extents, 4), cost);
   EXPECT_TRUE(plan.ok());
   for (const Step& step : (*plan).steps) names.emplace_back(StepName(step.kind));
   return names;
@@ -295,6 +296,100 @@ TEST(PlanPairs, SizesDecide) {
   // Few bytes: fewest steps. Many: each block crosses once, and is spread where it arrives.
   EXPECT_LE(StepsOf(from, to, {64}).size(), 2u);
   EXPECT_EQ(StepsOf(from, to, {1 << 24}), (std::vector<std::string>{"SendRecv", "Allgather"}));
+}
+
+// Which dimensions are added up, in order.
+std::vector<ParallelType> SumsOf(const Sharding& from, const Plan& plan) {
+  std::vector<ParallelType> sums;
+  const Sharding* at = &from;
+  for (const Step& step : plan.steps) {
+    for (const ParallelType type : at->partial) {
+      if (std::ranges::count(step.after.partial, type) == 0) sums.push_back(type);
+    }
+    at = &step.after;
+  }
+  return sums;
+}
+
+double SecondsOf(const Sharding& from, const Plan& plan, const TensorSize& size, const CostModel& cost) {
+  double seconds = 0;
+  const Sharding* at = &from;
+  for (const Step& step : plan.steps) {
+    seconds += CostOf(step, *at, size, cost).seconds;
+    at = &step.after;
+  }
+  return seconds;
+}
+
+// A link of 1 Gbit/s and 100 us for each node.
+CostModel OnNodes(std::vector<int64_t> node_of) {
+  const auto nodes = static_cast<size_t>(std::ranges::max(node_of)) + 1;
+  return {.links = {.node_of = std::move(node_of), .of_node = std::vector<Links::Node>(nodes, {1e-4, 1.25e8})}};
+}
+
+TEST(PlanPairs, OnSeveralNodes) {
+  const DeviceMesh a = Make({2, 2}, {0, 1, 2, 3}), b = Make({2, 2}, {4, 5, 6, 7}),
+                   c = Make({2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7}), d = Make({4}, {3, 1, 0, 2}),
+                   e = Make({2, 3}, {0, 1, 2, 3, 4, 5});
+  const std::pair<DeviceMesh, DeviceMesh> pairs[] = {{a, a}, {a, b}, {b, a}, {c, c}, {d, d}, {d, b}, {e, e}};
+  const std::vector<int64_t> nodes[] = {
+      {0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 0, 0, 1, 1, 1, 2, 2}};
+  int plans = 0, others = 0;
+  double bytes = 0, without = 0;
+  for (const auto& [from, to] : pairs) {
+    const size_t rank = from.shape().size() == 3 ? 1 : 2;
+    for (const std::vector<int64_t>& node_of : nodes) {
+      const CostModel cost = OnNodes(node_of);
+      for (const Sharding& before : AllShardings(from, rank, true)) {
+        for (const Sharding& after : AllShardings(to, rank, false)) {
+          const std::vector<int64_t> extents(rank, 1200);
+          const TensorSize size = TensorSize::Of(extents, 4);
+          const Result<Plan> plan = PlanResharding(before, after, size, cost);
+          const Result<Plan> reference = PlanResharding(before, after, size);
+          ASSERT_TRUE(plan.ok() && reference.ok());
+          const std::string text = Cat(before.ToString(), " on ", from.ToString(), " to ", after.ToString(), " on ",
+                                       to.ToString(), ", nodes ", base::JoinInts(node_of, ", "));
+          const Status status = CheckPlan(before, after, extents, {}, *plan);
+          ASSERT_TRUE(status.ok()) << status.ToString() << "\n" << text;
+          ASSERT_EQ(SumsOf(before, *plan), SumsOf(before, *reference)) << text;
+          ASSERT_LE((*plan).seconds, SecondsOf(before, *reference, size, cost) * (1 + 1e-9)) << text;
+          ++plans;
+          const Sharding* at = &before;
+          for (const Step& step : (*reference).steps) {
+            without += CostOf(step, *at, size, cost).node_bytes;
+            at = &step.after;
+          }
+          bytes += (*plan).node_bytes;
+          others += StepsOf(before, after, extents) != StepsOf(before, after, extents, cost) ? 1 : 0;
+        }
+      }
+    }
+  }
+  std::cout << "on several nodes: " << plans << " plans, " << others << " of other steps than on one; of the bytes "
+            << "between nodes " << bytes / without << " is left\n";
+  EXPECT_GT(others, 0);
+  EXPECT_LT(bytes, without);
+}
+
+TEST(PlanPairs, RanksOfANodeSendEachAShare) {
+  using Names = std::vector<std::string>;
+  const ParallelType x = ParallelType::kMeshX, y = ParallelType::kMeshY;
+  const DeviceMesh mesh = Make({2, 2}, {0, 1, 2, 3});
+  const CostModel cost = OnNodes({0, 0, 1, 1});  // y goes between nodes.
+  const Sharding whole = Split(mesh, {{}, {}});
+  const std::vector<int64_t> extents = {1024, 1024};
+  EXPECT_EQ(StepsOf(Split(mesh, {{}, {}}, {x, y}), whole, extents), (Names{"Allreduce", "Allreduce"}));
+  EXPECT_EQ(StepsOf(Split(mesh, {{}, {}}, {x, y}), whole, extents, cost),
+            (Names{"ReduceScatter", "Allreduce", "Allgather"}));
+  EXPECT_EQ(StepsOf(Split(mesh, {{}, {}}, {y}), whole, extents, cost), (Names{"slice", "Allreduce", "Allgather"}));
+  EXPECT_EQ(StepsOf(Split(mesh, {{y}, {}}), whole, extents, cost), (Names{"slice", "Allgather", "Allgather"}));
+  // A message between nodes takes as long as some KiB: of few bytes one is best. So is a mesh of one node.
+  EXPECT_EQ(StepsOf(Split(mesh, {{y}, {}}), whole, {8, 8}, cost), (Names{"Allgather"}));
+  EXPECT_EQ(StepsOf(Split(mesh, {{y}, {}}), whole, extents, OnNodes({0, 0, 0, 0})), (Names{"Allgather"}));
+  // Bytes of a link: of an allgather of 4 MiB, two ranks of a node send a quarter each.
+  const Result<Plan> plan = PlanResharding(Split(mesh, {{y}, {}}), whole, TensorSize::Of(extents, 4), cost);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*plan).node_bytes, 2 << 20);
 }
 
 TEST(PlanPairs, PeakBytesAreBounded) {
