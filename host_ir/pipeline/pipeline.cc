@@ -109,8 +109,10 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   std::optional<plan::OverlapLimits> overlap;
   if (options.overlap == OverlapChoice::kChosen) overlap = OverlapLimitsOf(options.target);
   if (options.overlap == OverlapChoice::kAlways) overlap = plan::OverlapLimits();
-  plan::LocalizeOptions localize = {
-      .sizes = options.sizes, .resharding_bytes_max = options.resharding_bytes_max, .overlap = overlap};
+  plan::LocalizeOptions localize = {.sizes = options.sizes,
+                                    .cost = {.links = options.links},
+                                    .resharding_bytes_max = options.resharding_bytes_max,
+                                    .overlap = overlap};
   Status localized = ToLocal(std::move(program), localize, plan);
   if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
     HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));

@@ -45,6 +45,7 @@ struct PlanOptions {
   codegen::Target target = {};       // What the kernels are for.
   codegen::Sizes sizes = {};         // Values of the program's symbols, where known: they choose schedules.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
+  plan::Links links = {};            // Between the nodes of the devices.
   int streams = 4;                   // Over which stream loops rotate; in [1, kLoopStreamsMax].
   OverlapChoice overlap = OverlapChoice::kChosen;
 };

@@ -123,6 +123,11 @@ bool TensorSize::IsEven(size_t axis, int64_t ways) const {
   return a.is_known ? a.extent % ways == 0 : !a.may_be_uneven;
 }
 
+bool TensorSize::IsEvenNow(size_t axis, int64_t ways) const {
+  const AxisSize& a = axes[axis];
+  return !a.is_stored_once && (a.is_known || (a.is_at_hand && !a.may_be_uneven)) && a.extent % ways == 0;
+}
+
 bool TensorSize::DealsDirectly(size_t axis, int64_t ways) const {
   const AxisSize& a = axes[axis];
   return !a.is_stored_once && (a.is_known || !a.may_be_uneven) && a.extent % (ways * ways) == 0;

@@ -17,7 +17,8 @@ inline constexpr double kNoBound = std::numeric_limits<double>::infinity();
 
 struct AxisSize {
   int64_t extent = 1;
-  bool is_known = true;  // Else `extent` is an estimate: blocks are even, or, with may_be_uneven, may not be.
+  bool is_known = true;     // Else `extent` is an estimate: blocks are even, or, with may_be_uneven, may not be.
+  bool is_at_hand = false;  // Of that, it is no guess: what holds for it may become a guard of the plan.
   bool may_be_uneven = false;
   bool is_stored_once = false;  // One element in memory, whatever the extent.
 };
@@ -30,6 +31,8 @@ struct TensorSize {
   static TensorSize Of(const std::vector<int64_t>& extents, int64_t element_bytes);
   // Whether `ways` blocks of `axis` are alike for every size that a plan may meet.
   bool IsEven(size_t axis, int64_t ways) const;
+  // Whether `axis` is, for the sizes at hand, that of so many even blocks.
+  bool IsEvenNow(size_t axis, int64_t ways) const;
   // Whether an axis that is dealt `ways` ways becomes as many blocks, or the other way round, by one exchange: each
   // rank's part must be made of whole turns, too. Of symbolic extents a plan may say so; then it is a guard.
   bool DealsDirectly(size_t axis, int64_t ways) const;

@@ -99,6 +99,7 @@ TensorSize StepEmitter::SizeOf(const ir::Value& value) const {
   for (const ir::Axis& axis : ir::ValueAxes(*value.type)) {
     size.axes.push_back({.extent = extents_.Estimate(axis.extent),
                          .is_known = axis.extent->IsConst(),
+                         .is_at_hand = extents_.IsAtHand(axis.extent),
                          .may_be_uneven = extents_.IsUneven(axis.extent),
                          .is_stored_once = axis.kind == ir::AxisKind::kBroadcast});
   }
@@ -115,7 +116,23 @@ Result<Plan> StepEmitter::PlanSteps(const Request& request) {
                                      bounded ? static_cast<double>(resharding_bytes_max_) : kNoBound);
   if (!plan.ok()) return plan.status().WithContext(Cat("%", UserName(request.global->name)));
   if (resharding_bytes_max_ > 0) BoundSizes(*plan, size);
+  GuardSplits(*plan);
   return plan;
+}
+
+// Axes that steps split otherwise than both ends do.
+void StepEmitter::GuardSplits(const Plan& plan) {
+  ir::ExprPool& pool = graph_.exprs();
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*request_->global->type);
+  for (const Step& step : plan.steps) {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const int64_t ways = step.after.Ways(i);
+      if (axes[i].extent->IsConst() || request_->from.Ways(i) % ways == 0 || request_->to.Ways(i) % ways == 0) continue;
+      bounds_.push_back({ir::Guard::Kind::kEqual, pool.Mod(pool.Import(axes[i].extent), pool.Const(ways)),
+                         pool.Const(0),
+                         Cat(UserName(request_->source), ": axis ", i, " in ", ways, " even blocks on the way")});
+    }
+  }
 }
 
 // What steps hold is a share of the tensor, the same for all sizes whose blocks are even. Where blocks are padded it is

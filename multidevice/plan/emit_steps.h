@@ -101,6 +101,7 @@ class StepEmitter {
   // The extents of a rank's part under `sharding`; of one axis, cut into `ways` more.
   std::vector<const ir::Expr*> ShareOf(const mesh::Sharding& sharding);
   const ir::Expr* ShareOf(const mesh::Sharding& sharding, size_t axis, int64_t ways);
+  void GuardSplits(const Plan& plan);
   bool IsEven(size_t axis) const;  // All blocks of it, in the program.
   // The steps of a request, and the sizes up to which they stay within the bound.
   Result<Plan> PlanSteps(const Request& request);

@@ -110,9 +110,8 @@ class Search {
     // One that nothing splits can be whole again before the others are.
     for (const bool split : {false, true}) {
       for (size_t axis = 0; axis < at.axes.size(); ++axis) {
-        const bool fits = size_.axes[axis].is_known && size_.IsEven(axis, at.Ways(axis) * at.mesh.Size(type));
-        if (fits && !size_.axes[axis].is_stored_once && !at.axes[axis].is_dealt() && at.axes[axis].empty() != split)
-          return axis;
+        const bool fits = size_.IsEvenNow(axis, at.Ways(axis) * at.mesh.Size(type));
+        if (fits && !at.axes[axis].is_dealt() && at.axes[axis].empty() != split) return axis;
       }
     }
     return std::nullopt;
@@ -133,7 +132,8 @@ class Search {
   bool IsFine(const Sharding& at, size_t axis) const {
     const int64_t ways = at.Ways(axis);
     return from_.Ways(axis) % ways == 0 || to_.Ways(axis) % ways == 0 ||
-           (size_.axes[axis].is_known && size_.IsEven(axis, ways));
+           (size_.axes[axis].is_known && size_.IsEven(axis, ways)) ||
+           (!cost_.links.node_of.empty() && size_.IsEvenNow(axis, ways));
   }
 
   void Reach(size_t before, Step step) {

@@ -274,6 +274,7 @@ void Agent::StartRanks(const pb::StartRanks& start) {
   options.abroad.first_rank = first_rank_ = start.first_rank();
   options.abroad.num_ranks = start.num_ranks();
   options.abroad.absent.assign(start.absent().begin(), start.absent().end());
+  options.abroad.nodes.assign(start.nodes().begin(), start.nodes().end());
   options.abroad.published = [this](const std::string& key, const std::string& value) {
     pb::FromNode message;
     message.mutable_published()->set_key(key);
@@ -301,6 +302,7 @@ void Agent::StartRanks(const pb::StartRanks& start) {
   started.mutable_started()->set_generation(start.generation());
   SetError(fleet_->Start(start.generation()), started.mutable_started()->mutable_error());
   for (const int64_t pid : fleet_->snapshot().pids) started.mutable_started()->add_pids(pid);
+  if (fleet_->healthy()) *started.mutable_started()->mutable_links() = fleet_->measured().front().links();
   if (!fleet_->healthy()) EndRanks();
   Tell(std::move(started));
 }

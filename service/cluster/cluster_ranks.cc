@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -118,7 +120,7 @@ Status ClusterRanks::Start() {
   keys_ = {};
   first_error_ = {};
   (void)HandleEvents("the start of the mesh");  // Of what has ended. Who has joined again is there.
-  std::vector<int64_t> absent;
+  std::vector<int64_t> absent, firsts;
   Status away;
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
@@ -128,7 +130,10 @@ Status ClusterRanks::Start() {
     }
     if (node.takes_part) node.newest = newest_;
     node.takes_part = node.is_there && !node.is_drained;
-    if (node.takes_part) continue;
+    if (node.takes_part) {
+      firsts.push_back(node.first_rank);
+      continue;
+    }
     if (away.ok()) away = WhyAway(static_cast<int64_t>(i));
     for (int64_t rank = 0; rank < node.num_ranks; ++rank) absent.push_back(node.first_rank + rank);
   }
@@ -150,6 +155,7 @@ Status ClusterRanks::Start() {
     start.set_setup_timeout_ms(CeilMs(options_.setup_timeout));
     start.set_comm_timeout_ms(CeilMs(options_.comm_timeout));
     start.mutable_absent()->Add(absent.begin(), absent.end());
+    if (firsts.size() > 1) start.mutable_nodes()->Add(firsts.begin(), firsts.end());
     nodes_->Send(number, std::move(message));
   }
   const TimeLimit limit = {options_.setup_timeout, "setup_timeout_ms"};
@@ -320,6 +326,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       node.pids.assign(message.started().pids().begin(), message.started().pids().end());
       const Status status = FromError(message.started().error());
       if (!status.ok()) node.has_ranks = false;
+      Measured(message.started().links());
       return status.ok() ? status : status.WithContext(nodes_->NameOf(event.node));
     }
     case pb::FromNode::kAnswer: {
@@ -355,6 +362,25 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     case pb::FromNode::BODY_NOT_SET: break;
   }
   return {};
+}
+
+// Powers of two: links that are alike give the same plans.
+void ClusterRanks::Measured(const google::protobuf::RepeatedPtrField<pb::NodeLink>& links) {
+  const auto is_time = [](double value) { return value >= 1e-3 && value <= 1e9; };
+  const auto is_sane = [&](const pb::NodeLink& link) {
+    return is_time(link.message_us()) && is_time(link.bytes_per_us());
+  };
+  if (links.size() != std::ranges::count_if(of_node_, &Node::takes_part) || !std::ranges::all_of(links, is_sane))
+    return;
+  const auto rounded = [](double value) { return std::exp2(std::round(std::log2(value))); };
+  int next = 0;
+  for (Node& node : of_node_) {
+    if (!node.takes_part) continue;
+    const pb::NodeLink& link = links[next++];
+    node.link.emplace();
+    node.link->set_message_us(rounded(link.message_us()));
+    node.link->set_bytes_per_us(rounded(link.bytes_per_us()));
+  }
 }
 
 // A node whose link was lost may have gone on, and keep what it had.
@@ -603,7 +629,27 @@ void ClusterRanks::Publish() {
     const std::string why = node.takes_part ? "" : std::string(WhyAway(static_cast<int64_t>(i)).message());
     snapshot_.absent.insert(snapshot_.absent.end(), num, why);
   }
+  PublishLinks();
   snapshot_.failure = failure_.ok() ? "" : failure_.ToString();
+}
+
+// One that was never measured is taken for the slowest of those that were.
+void ClusterRanks::PublishLinks() {
+  snapshot_.links.Clear();
+  pb::NodeLink slowest;
+  slowest.set_bytes_per_us(std::numeric_limits<double>::infinity());
+  bool any = false;
+  for (const Node& node : of_node_) {
+    if (!node.link) continue;
+    any = true;
+    slowest.set_message_us(std::max(slowest.message_us(), node.link->message_us()));
+    slowest.set_bytes_per_us(std::min(slowest.bytes_per_us(), node.link->bytes_per_us()));
+  }
+  if (!any) return;
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    for (int64_t rank = 0; rank < of_node_[i].num_ranks; ++rank) snapshot_.links.add_node_of(static_cast<int64_t>(i));
+    *snapshot_.links.add_of_node() = of_node_[i].link.value_or(slowest);
+  }
 }
 
 void ClusterRanks::PublishUsage() {

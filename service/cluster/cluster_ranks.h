@@ -91,10 +91,11 @@ class ClusterRanks final : public Ranks {
     bool is_drained = false;
     int64_t newest = 0;      // The largest number of a shard when it last had a part: it has none of later ones.
     bool takes_part = true;  // In this generation, or the latest.
-    std::vector<int64_t> released = {};  // While it had no part.
-    bool has_ranks = false;              // Of this generation.
-    bool owes = false;                   // A start or an answer.
-    std::string where = {};              // Of a late one.
+    std::vector<int64_t> released = {};               // While it had no part.
+    bool has_ranks = false;                           // Of this generation.
+    std::optional<::hostir::v1::NodeLink> link = {};  // As measured last.
+    bool owes = false;                                // A start or an answer.
+    std::string where = {};                           // Of a late one.
     std::vector<int64_t> pids = {};
     std::vector<Snapshot::Usage> usage = {};
   };
@@ -116,6 +117,8 @@ class ClusterRanks final : public Ranks {
   Status HandleAnswer(Node& node, ::hostir::v1::Answer& answer);
   Status Wanted(int64_t node, const std::string& key);
   Status Published(const std::string& key, const std::string& value);
+  // `links` are of the nodes that take part, in order.
+  void Measured(const google::protobuf::RepeatedPtrField<::hostir::v1::NodeLink>& links);
   void Provide(int64_t node, const std::string& key, const std::string& value);
   void WriteFetched(const ::hostir::v1::ShardBytes& bytes);
   // Errors: kDataLoss: bytes that were wanted did not come, though every node said that all went well.
@@ -129,6 +132,7 @@ class ClusterRanks final : public Ranks {
   std::string Where() const;
   std::string_view Next() const { return phase_ == Phase::kStarting ? "" : "; the mesh is being restarted"; }
   void Publish();
+  void PublishLinks();  // REQUIRES: the lock is held.
   void PublishUsage();
 
   const ClusterOptions options_;

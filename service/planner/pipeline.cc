@@ -36,6 +36,7 @@ Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineO
                                               .target = options.target,
                                               .sizes = sizes,
                                               .resharding_bytes_max = options.resharding_bytes_max,
+                                              .links = options.links,
                                               .streams = options.loop_streams});
 }
 
@@ -73,13 +74,16 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
   HIR_ASSIGN(host::ProgramPlan plan, Plan(program, options, options.sizes));
   pb::Plan message = ToMessage(plan);
   HIR_TRY(AddPools(*plan.host, &message));
+  // Sizes decide how tensors go from node to node.
+  const bool between_nodes = options.links.of_node.size() > 1 && !plan.local.communications.empty();
   const bool is_gpu = options.target.kind == codegen::Target::Kind::kGpu;
   if (options.sizes.empty()) {
     const std::set<std::string> symbols = SymbolsOf(plan.local.inputs);
-    message.set_provisional(!symbols.empty() && (is_gpu || SizesMatter(program, options, symbols)));
+    const bool matter = is_gpu || between_nodes || SizesMatter(program, options, symbols);
+    message.set_provisional(!symbols.empty() && matter);
     // A CPU's kernels take milliseconds, so that what cannot be compiled is known now.
     if (message.provisional() && is_gpu) return message;
-  } else if (is_gpu) {
+  } else if (is_gpu || between_nodes) {
     AddBuckets(options.sizes, &message);
   }
   HIR_ASSIGN(std::vector<codegen::Artifact> artifacts, Compile(plan.kernels, options));

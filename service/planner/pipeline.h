@@ -9,6 +9,7 @@
 #include "csrc/base/work_pool.h"
 #include "host_ir/rank/backends.h"
 #include "hostir/v1/plan.pb.h"
+#include "multidevice/plan/cost.h"
 
 namespace hir::service {
 
@@ -17,6 +18,7 @@ struct PipelineOptions {
   codegen::Target target = {};
   codegen::Sizes sizes = {};         // Values of the program's symbols, where known.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
+  plan::Links links = {};            // Between nodes.
   int loop_streams = 4;              // Over which stream loops rotate.
   std::string backend = {};          // The kind of the devices: who can load what `compile` makes.
   rank::CompileKernels compile = {};

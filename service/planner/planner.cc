@@ -23,6 +23,14 @@ namespace pb = ::hostir::v1;
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
 constexpr base::Nanos kProgressPause = std::chrono::milliseconds(50);  // People read it.
 
+plan::Links FromMessage(const pb::Links& message) {
+  plan::Links links = {.node_of = {message.node_of().begin(), message.node_of().end()}};
+  for (const pb::NodeLink& link : message.of_node())
+    links.of_node.push_back(
+        {.message_seconds = link.message_us() * 1e-6, .bytes_per_second = link.bytes_per_us() * 1e6});
+  return links;
+}
+
 pb::FromWorker Answer(const pb::ToWorker& message, Channel& channel, PipelineOptions& options) {
   pb::FromWorker answer;
   answer.set_seq(message.seq());
@@ -47,6 +55,7 @@ pb::FromWorker Answer(const pb::ToWorker& message, Channel& channel, PipelineOpt
     // What fails here fails for the answer, too.
     (void)channel.Send(told.SerializeAsString(), {}, kSendTimeout).ok();
   };
+  options.links = FromMessage(asked.links());
   options.sizes = {asked.sizes().begin(), asked.sizes().end()};
   auto plan = MakePlan(asked.program(), options);
   if (plan.ok()) {

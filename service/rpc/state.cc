@@ -135,6 +135,16 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     device.set_resident_bytes(usage.resident_bytes);
     device.set_cpu_ms(usage.cpu_ms);
   }
+  for (int64_t rank = 0; rank < options.num_devices(); ++rank) {
+    const std::string& address = options.devices.used[static_cast<size_t>(rank)].node;
+    const int at = reply->nodes_size();
+    if (address.empty() || (at > 0 && reply->nodes(at - 1).address() == address)) continue;
+    pb::NodeStatus& node = *reply->add_nodes();
+    node.set_address(address);
+    if (at >= report.mesh.links.of_node_size()) continue;
+    node.set_message_us(report.mesh.links.of_node(at).message_us());
+    node.set_bytes_per_us(report.mesh.links.of_node(at).bytes_per_us());
+  }
   reply->set_planner_pid(report.planner_pids.front());
   for (const int64_t pid : report.planner_pids) {
     if (pid != 0) reply->add_planner_pids(pid);

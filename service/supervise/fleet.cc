@@ -127,6 +127,7 @@ Status Fleet::Start(int64_t generation) {
     hello.set_num_ranks(options_.abroad.num_ranks > 0 ? options_.abroad.num_ranks : options_.num_ranks());
     hello.set_first_rank(options_.abroad.first_rank);
     hello.mutable_absent()->Add(options_.abroad.absent.begin(), options_.abroad.absent.end());
+    hello.mutable_nodes()->Add(options_.abroad.nodes.begin(), options_.abroad.nodes.end());
     hello.set_num_threads(options_.threads_per_rank);
     hello.set_setup_timeout_ms(PollMs(options_.setup_timeout));
     hello.set_comm_timeout_ms(PollMs(options_.comm_timeout));

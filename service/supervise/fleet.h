@@ -52,6 +52,7 @@ struct FleetOptions {
     int64_t first_rank = 0;
     int64_t num_ranks = 0;
     std::vector<int64_t> absent = {};  // Of these the ones that are not there, ascending.
+    std::vector<int64_t> nodes = {};   // The first of each node that is there, where they measure links.
     std::function<void(const std::string& key, const std::string& value)> published = {};
     std::function<void(const std::string& key)> wanted = {};  // Until Provide.
   };

@@ -139,6 +139,7 @@ PlannerProcess::Outcome PlannerProcess::Ask(const Task& task, const Listener& li
   *make_plan.mutable_program() = task.program;
   make_plan.set_num_devices(options_.num_devices);
   *make_plan.mutable_target() = options_.target;
+  if (options_.links) *make_plan.mutable_links() = options_.links();
   for (const auto& [symbol, value] : task.sizes) (*make_plan.mutable_sizes())[symbol] = value;
   const base::Nanos deadline = Now() + task.timeout;
   if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) return Died(task, "it does not read");

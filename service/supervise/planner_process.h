@@ -29,6 +29,8 @@ struct PlannerOptions {
   int64_t resharding_bytes_max = 0;  // The limit.
   int64_t loop_streams = 4;          // The limit.
   int64_t bytes_max = 0;             // The limit planner_bytes_max; 0: none.
+  // Asked for each plan, on the thread that has it made. Null: there is one node.
+  std::function<::hostir::v1::Links()> links = {};
 };
 
 // Threads: one owns it (and lives as long); pid() and Interrupt() from any.

@@ -127,6 +127,7 @@ class Ranks {
     };
     std::vector<Usage> usage = {};
     std::vector<std::string> absent = {};  // By rank, why it is not there; empty: it is. Or no entries: all are.
+    ::hostir::v1::Links links = {};        // Between the nodes, as measured; unset: there is one.
     std::string failure = {};
     std::vector<std::string> lingering = {};  // Killed processes of generations before that have not ended.
   };

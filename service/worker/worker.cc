@@ -9,6 +9,7 @@
 #include "csrc/base/busy_wait.h"
 #include "csrc/base/digest.h"
 #include "csrc/base/text.h"
+#include "host_ir/rank/measure_links.h"
 
 namespace hir::service {
 namespace {
@@ -95,8 +96,19 @@ Status Worker::Hello(const pb::Hello& hello, comm::Rendezvous& rendezvous) {
                                      .nvlink_multicast = options_.nvlink_multicast,
                                      .peer_memory = options_.peer_memory};
   HIR_ASSIGN(communicator_, backends_.make_communicator(options, rendezvous, *device_));
-  const std::scoped_lock lock(mutex_);
-  watched_.communicator = communicator_.get();
+  {
+    const std::scoped_lock lock(mutex_);
+    watched_.communicator = communicator_.get();
+  }
+  const std::vector<int64_t> firsts(hello.nodes().begin(), hello.nodes().end());
+  if (firsts.size() < 2 || std::ranges::count(firsts, options_.rank) == 0) return {};
+  HIR_ASSIGN(const std::vector<rank::Link> links,
+             rank::MeasureLinks(backends_, *device_, *communicator_, firsts, options.op_timeout));
+  for (const rank::Link& link : links) {
+    pb::NodeLink& told = *measured_.add_links();
+    told.set_message_us(link.message_seconds * 1e6);
+    told.set_bytes_per_us(link.bytes_per_second * 1e-6);
+  }
   return {};
 }
 

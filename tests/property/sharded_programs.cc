@@ -35,6 +35,24 @@ Result<host::ProgramPlan> PlanFor(const GeneratedProgram& program, host::PlanOpt
   return host::PlanProgram(ir::Clone(*program.graph), sized);
 }
 
+// Neighbours on a node, or far apart. A message between nodes costs little, so that small tensors take the ways of
+// large ones.
+plan::Links LinksOf(uint64_t seed, int64_t num_devices) {
+  const auto nodes = static_cast<int64_t>(2 + seed / 4 % 2);
+  if (seed % 4 < 2 || num_devices < nodes) return {};
+  plan::Links links = {.of_node = std::vector<plan::Links::Node>(static_cast<size_t>(nodes), {1e-8, 1e6})};
+  for (int64_t device = 0; device < num_devices; ++device)
+    links.node_of.push_back(seed % 8 < 6 ? device * nodes / num_devices : device % nodes);
+  return links;
+}
+
+std::string StepsOf(const host::ProgramPlan& plan) {
+  std::string steps;
+  for (const plan::Communication& c : plan.local.communications)
+    base::Append(steps, c.type, " ", c.tensor, " ", ir::ToString(c.bytes), "\n");
+  return steps;
+}
+
 }  // namespace
 
 Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape, int64_t num_devices,
@@ -49,8 +67,15 @@ Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64
     made.streams = AnnotateStreams(made.program, seed);
     options.streams = streams;
   }
+  options.links = LinksOf(seed, num_devices);
   auto plan = PlanFor(made.program, options);
   if (!plan.ok()) return plan.status().WithContext(made.program.Describe());
+  if (!options.links.node_of.empty()) {
+    options.links = {};
+    auto on_one_node = PlanFor(made.program, options);
+    if (!on_one_node.ok()) return on_one_node.status().WithContext(made.program.Describe());
+    if (StepsOf(*on_one_node) != StepsOf(*plan)) made.on_one_node = *std::move(on_one_node);
+  }
   made.expected = *std::move(expected);
   made.plan = *std::move(plan);
   return made;
@@ -61,6 +86,7 @@ void ShardedTally::Count(const ShardedProgram& made) {
   const fusion::SymbolValues& sizes = made.program.sizes;
   ++programs;
   communications += std::ssize(plan.local.communications);
+  on_nodes += made.on_one_node ? 1 : 0;
   pinned += plan.pinned.empty() ? 0 : 1;
   bool has_uneven = false, has_dealt = false;
   for (const ir::Value* value : plan.global->values()) {
@@ -80,8 +106,8 @@ void ShardedTally::Count(const ShardedProgram& made) {
 std::string ShardedTally::Describe(std::string_view where, uint64_t first_seed) const {
   return Cat(programs, " programs equal on ", where, ", seeds ", first_seed, " to ",
              first_seed + static_cast<uint64_t>(programs) - 1, ": ", uneven, " with uneven blocks, ", dealt,
-             " with elements dealt in turns, ", pinned, " planned for their sizes alone, ", communications,
-             " communications");
+             " with elements dealt in turns, ", pinned, " planned for their sizes alone, ", on_nodes,
+             " in other steps between nodes, ", communications, " communications");
 }
 
 Seeds SeedsFromEnvironment(Seeds otherwise) {

@@ -37,6 +37,13 @@ void RunSeeds(const MeshCase& mesh, int64_t num_ranks, uint64_t count, Ranks* ra
     auto outputs = RunOnRanks(made->plan, made->program.inputs,
                               {.num_ranks = num_ranks, .seed = seed, .ranks = ranks, .compiler = &compiler});
     ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+    if (made->on_one_node) {
+      const auto others = RunOnRanks(*made->on_one_node, made->program.inputs,
+                                     {.num_ranks = num_ranks, .seed = seed, .ranks = ranks, .compiler = &compiler});
+      ASSERT_TRUE(others.ok()) << others.status().ToString();
+      for (size_t i = 0; i < outputs->size(); ++i)
+        ASSERT_EQ((*outputs)[i].bytes, (*others)[i].bytes) << "output " << i << ", beside one node";
+    }
     for (size_t i = 0; i < made->expected.size(); ++i) {
       ASSERT_EQ(Difference((*outputs)[i], made->expected[i], made->program.tolerances[i]), "") << "output " << i;
     }

@@ -108,6 +108,11 @@ std::string Ranks(const pb::StatusReply& now, const pb::StatusReply* before, dou
     if (several) rows.back().insert(rows.back().begin() + 1, device.node());
   }
   std::string out = Table(rows);
+  for (const pb::NodeStatus& node : now.nodes()) {
+    if (node.bytes_per_us() > 0)
+      base::Append(out, "link of ", node.address(), ": ", Fixed(node.bytes_per_us() * 8e-3, 3), " Gbit/s, ",
+                   Fixed(node.message_us(), 0), " us a message\n");
+  }
   std::string said;
   for (const pb::Device& device : now.devices()) {
     if (device.has_error() && device.error().message() != std::exchange(said, device.error().message()))

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "csrc/base/text.h"
 #include "tests/service/cluster/simulated_nodes.h"
 
 namespace hir::service {
@@ -166,6 +167,42 @@ TEST(ClusterRanks, ADrainedNodeHasNoPart) {
   EXPECT_TRUE(mesh.ranks->Keeps(2));
   ASSERT_TRUE(mesh.Run().ok());
   EXPECT_EQ(mesh.network->wrong(), "");
+}
+
+TEST(ClusterRanks, LinksAreMeasuredAtEachStart) {
+  Mesh mesh(3, 2, {}, 1);
+  EXPECT_TRUE(mesh.ranks->snapshot().links.of_node().empty());
+  ASSERT_TRUE(mesh.ranks->SetDrained(1, true).ok());
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  const auto links = [&] {
+    std::vector<double> found;
+    const ::hostir::v1::Links known = mesh.ranks->snapshot().links;
+    EXPECT_EQ(base::JoinInts(std::vector<int64_t>(known.node_of().begin(), known.node_of().end()), " "), "0 0 1 1 2 2");
+    for (const ::hostir::v1::NodeLink& link : known.of_node()) {
+      found.push_back(link.message_us());
+      found.push_back(link.bytes_per_us());
+    }
+    return found;
+  };
+  // To powers of two; one that was never measured is as slow as the others.
+  EXPECT_EQ(links(), (std::vector<double>{128, 128, 128, 128, 128, 128}));
+  // One node alone measures nothing, and what was known stays.
+  ASSERT_TRUE(mesh.ranks->SetDrained(2, true).ok());
+  mesh.ranks->Renew();
+  mesh.network->SetLink(0.001);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  EXPECT_EQ(links(), (std::vector<double>{128, 128, 128, 128, 128, 128}));
+  ASSERT_TRUE(mesh.ranks->SetDrained(1, false).ok());
+  mesh.ranks->Renew();
+  mesh.network->SetLink(30);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  EXPECT_EQ(links(), (std::vector<double>{128, 32, 128, 32, 128, 128}));
+  // Numbers that no link has are left alone.
+  ASSERT_TRUE(mesh.ranks->SetDrained(2, false).ok());
+  mesh.ranks->Renew();
+  mesh.network->SetLink(-1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  EXPECT_EQ(links(), (std::vector<double>{128, 32, 128, 32, 128, 128}));
 }
 
 TEST(ClusterRanks, ADeathIsTheCauseOfWhatOthersSay) {

@@ -95,6 +95,11 @@ void SimulatedNodes::Arrive(int64_t node, pb::ToNode& message) {
     its.seq = 0;
     pb::FromNode started;
     started.mutable_started()->set_generation(its.generation);
+    for (const int64_t first : message.start().nodes()) {
+      pb::NodeLink& link = *started.mutable_started()->add_links();
+      link.set_message_us(model_.LinkUs(first / ranks_of_each_));
+      link.set_bytes_per_us(model_.link_bytes_per_us);
+    }
     if (fault == Fault::kRankDies) {
       its.generation = 0;
       started.mutable_started()->mutable_error()->set_code(static_cast<int>(Code::kUnavailable));

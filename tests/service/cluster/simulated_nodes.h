@@ -23,6 +23,9 @@ struct NetworkModel {
   base::Nanos run = std::chrono::microseconds(200);         // Of an order on a node.
   // Of 1,000 messages to nodes, how many meet a fault.
   int64_t faults = 0;
+  // As its ranks measure them: a message of node k takes 100 us and k more.
+  double LinkUs(int64_t node) const { return 100 + static_cast<double>(node); }
+  double link_bytes_per_us = 117;
 };
 
 class SimulatedNodes final : public service::Nodes, public base::Clock {
@@ -39,6 +42,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   void Interrupt() override { interrupted_ = true; }
 
   std::string IncarnationOf(int64_t node) const;
+  void SetLink(double bytes_per_us) { model_.link_bytes_per_us = bytes_per_us; }  // Of all nodes.
   bool is_up(int64_t node) const { return nodes_[static_cast<size_t>(node)].is_up; }
 
   // Seen by the nodes; what is wrong with what they saw, or "".
@@ -75,7 +79,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
     bool operator>(const Coming& other) const { return std::tie(time, number) > std::tie(other.time, other.number); }
   };
 
-  const NetworkModel model_;
+  NetworkModel model_;
   const int64_t ranks_of_each_;
   base::Prng prng_;
   std::vector<Node> nodes_;

@@ -1,0 +1,118 @@
+#include "host_ir/rank/measure_links.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "csrc/base/check.h"
+#include "csrc/base/dtype.h"
+#include "host_ir/host_ops.h"
+
+namespace hir::rank {
+namespace {
+
+// After one that took longer there is no larger message: on that link it would take much longer.
+constexpr double kLongSeconds = 5e-3;
+constexpr int64_t kBytes[] = {8, 16 << 10, 256 << 10, 4 << 20};
+// The first message over a connection also makes it.
+constexpr int kRounds = 3;
+// That of most communications.
+constexpr int64_t kLane = host::kFirstLoopStream - 1;
+constexpr int64_t kTimeBytes = sizeof(double);
+
+class LinkProbe {
+ public:
+  static Result<std::vector<Link>> Run(const Backends& backends, device::Device& device,
+                                       comm::Communicator& communicator, std::span<const int64_t> ranks,
+                                       base::Nanos timeout) {
+    LinkProbe probe(backends, device, communicator, ranks, timeout);
+    HIR_TRY(probe.Prepare());
+    std::vector<Link> links(ranks.size());
+    for (const int64_t bytes : kBytes) {
+      HIR_ASSIGN(const std::vector<double> seconds, probe.Measure(bytes));
+      for (size_t i = 0; i < links.size(); ++i) {
+        Link& link = links[i];
+        if (bytes == kBytes[0]) {
+          link.message_seconds = seconds[i];
+          continue;
+        }
+        // Nothing carries more than ten times what the few bytes' time would leave.
+        const double carried = std::max(seconds[i] - link.message_seconds, 0.1 * seconds[i]);
+        link.bytes_per_second = static_cast<double>(bytes) / carried;
+      }
+      if (bytes != kBytes[0] && std::ranges::max(seconds) > kLongSeconds) break;
+    }
+    return links;
+  }
+
+ private:
+  LinkProbe(const Backends& backends, device::Device& device, comm::Communicator& communicator,
+            std::span<const int64_t> ranks, base::Nanos timeout)
+      : backends_(backends), device_(device), communicator_(communicator), ranks_(ranks), timeout_(timeout) {
+    const auto me = std::ranges::find(ranks, communicator.rank()) - ranks.begin();
+    const auto n = std::ssize(ranks);
+    HIR_CHECK(me < n && n > 1);
+    next_ = ranks[static_cast<size_t>((me + 1) % n)];
+    before_ = ranks[static_cast<size_t>((me + n - 1) % n)];
+  }
+
+  Status Prepare() {
+    const int64_t most = std::max(std::ranges::max(kBytes), std::ssize(ranks_) * kTimeBytes);
+    HIR_ASSIGN(stream_, device_.CreateStream());
+    HIR_ASSIGN(sent_, device_.Allocate(most));
+    HIR_ASSIGN(heard_, device_.Allocate(most));
+    HIR_ASSIGN(team_, communicator_.Team(ranks_, kLane));
+    return {};
+  }
+
+  Status Do(comm::CommDesc desc) {
+    desc.team = team_;
+    desc.src = sent_->buffer();
+    desc.dst = heard_->buffer();
+    HIR_TRY(communicator_.Post(desc, *stream_));
+    return stream_->Synchronize(timeout_);
+  }
+
+  // How long a message of `bytes` takes, by rank: the shortest of a few.
+  Result<std::vector<double>> Measure(int64_t bytes) {
+    base::Nanos least = base::Nanos::max();
+    for (int round = 0; round < kRounds; ++round) {
+      const base::Nanos began = base::Clock::Steady().Now();
+      HIR_TRY(Do({.type = comm::CommType::kCollectivePermute,
+                  .dtype = DType::kInt64,
+                  .count = bytes / DTypeBytes(DType::kInt64),
+                  .to = next_,
+                  .from = before_}));
+      least = std::min(least, base::Clock::Steady().Now() - began);
+    }
+    const double mine = std::chrono::duration<double>(least).count();
+    std::vector<double> all(ranks_.size());
+    const auto times = std::as_writable_bytes(std::span(all));
+    HIR_TRY(backends_.copy_from_host(device_, {.data = sent_->buffer().data, .bytes = kTimeBytes},
+                                     std::as_bytes(std::span(&mine, 1))));
+    HIR_TRY(Do({.type = comm::CommType::kAllgather, .dtype = DType::kFloat64, .count = 1}));
+    HIR_TRY(backends_.copy_to_host(device_, times, {.data = heard_->buffer().data, .bytes = std::ssize(times)}));
+    return all;
+  }
+
+  const Backends& backends_;
+  device::Device& device_;
+  comm::Communicator& communicator_;
+  const std::span<const int64_t> ranks_;
+  const base::Nanos timeout_;
+  int64_t next_ = 0, before_ = 0;
+  comm::TeamId team_ = {};
+  std::unique_ptr<device::Allocation> sent_, heard_;
+  std::unique_ptr<device::Stream> stream_;
+};
+
+}  // namespace
+
+Result<std::vector<Link>> MeasureLinks(const Backends& backends, device::Device& device,
+                                       comm::Communicator& communicator, std::span<const int64_t> ranks,
+                                       base::Nanos timeout) {
+  return LinkProbe::Run(backends, device, communicator, ranks, timeout);
+}
+
+}  // namespace hir::rank
