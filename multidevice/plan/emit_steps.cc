@@ -91,6 +91,33 @@ Result<ir::Value*> StepEmitter::StoreLike(ir::Value* value, const ir::Type& type
     HIR_ASSIGN(value, Emit("cat", before, {{"axis", static_cast<int64_t>(i)}}));  // Of one piece: writes it out.
     graph_.TakeName(*value, *before);
   }
+  return StoreOnceLike(value, wanted);
+}
+
+// As a reshape of symbolic parts, which were not matched axis by axis.
+Result<ir::Value*> StepEmitter::StoreOnceLike(ir::Value* value, const std::vector<ir::Axis>& wanted) {
+  ir::ExprPool& pool = graph_.exprs();
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
+  const Extents shape = ExtentsOf(*value);
+  Extents starts(axes.size(), pool.Const(0)), ends = shape;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool one = wanted[i].kind == ir::AxisKind::kBroadcast && axes[i].kind != ir::AxisKind::kBroadcast;
+    if (!one || shape[i]->IsConst(1)) continue;
+    if (!shape[i]->IsConst()) {
+      guards_.push_back(
+          {ir::Guard::Kind::kAtMost, pool.Const(1), shape[i], Cat(value->name, ": axis ", i, " is stored once")});
+    }
+    ends[i] = pool.Const(1);
+  }
+  if (ends == shape) return value;
+  ir::Value* const before = value;
+  const std::vector<int64_t> strides(axes.size(), 1);
+  HIR_ASSIGN(value, Emit("slice", value,
+                         {{"start", std::span<const ir::Expr* const>(starts)},
+                          {"end", std::span<const ir::Expr* const>(ends)},
+                          {"strides", std::span<const int64_t>(strides)}}));
+  HIR_ASSIGN(value, ExpandTo(value, shape));
+  graph_.TakeName(*value, *before);
   return value;
 }
 

@@ -56,7 +56,7 @@ class StepEmitter {
                            std::string_view location);
   // Gives `value` the layout {mesh}.
   void Place(ir::Value& value, const ir::Mesh* mesh);
-  // `value`, where axes that `type` stores are stored: one that came out with one element along them is written out.
+  // `value`, where axes that `type` stores are stored, and those that it has once are there once.
   Result<ir::Value*> StoreLike(ir::Value* value, const ir::Type& type);
 
   std::vector<Communication>& communications() { return communications_; }
@@ -101,6 +101,7 @@ class StepEmitter {
   // The extents of a rank's part under `sharding`; of one axis, cut into `ways` more.
   std::vector<const ir::Expr*> ShareOf(const mesh::Sharding& sharding);
   const ir::Expr* ShareOf(const mesh::Sharding& sharding, size_t axis, int64_t ways);
+  Result<ir::Value*> StoreOnceLike(ir::Value* value, const std::vector<ir::Axis>& wanted);
   void GuardSplits(const Plan& plan);
   bool IsEven(size_t axis) const;  // All blocks of it, in the program.
   // The steps of a request, and the sizes up to which they stay within the bound.

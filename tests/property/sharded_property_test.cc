@@ -26,9 +26,8 @@ void PrintTo(const MeshCase& c, std::ostream* out) {
 class ShardedProperty : public ::testing::TestWithParam<MeshCase> {};
 
 // `ranks` null: simulated ones.
-void RunSeeds(const MeshCase& mesh, int64_t num_ranks, uint64_t count, Ranks* ranks) {
+void RunSeeds(const MeshCase& mesh, int64_t num_ranks, Seeds seeds, Ranks* ranks) {
   codegen::cpu::Compiler compiler({});
-  const Seeds seeds = SeedsFromEnvironment({.first = mesh.first_seed, .count = count});
   ShardedTally tally;
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     auto made = MakeShardedProgram(seed, mesh.shape, num_ranks);
@@ -58,13 +57,22 @@ int64_t NumRanks(const MeshCase& mesh) {
   return num_ranks;
 }
 
-TEST_P(ShardedProperty, EqualsTheUnshardedProgram) { RunSeeds(GetParam(), NumRanks(GetParam()), 60, nullptr); }
+Seeds SeedsOf(const MeshCase& mesh, uint64_t count) {
+  return SeedsFromEnvironment({.first = mesh.first_seed, .count = count});
+}
+
+TEST_P(ShardedProperty, EqualsTheUnshardedProgram) {
+  RunSeeds(GetParam(), NumRanks(GetParam()), SeedsOf(GetParam(), 60), nullptr);
+}
+
+// A reshape of a part whose extent is symbolic wrote out what is stored once.
+TEST(ShardedPropertyOnce, AReshapeKeepsWhatIsStoredOnce) { RunSeeds({{2, 2}, 0}, 4, {.first = 4464}, nullptr); }
 
 TEST_P(ShardedProperty, EqualsTheUnshardedProgramOverUcx) {
   if (!comm::HasUcx()) GTEST_SKIP() << "this build has no UCX";
   auto ranks = MakeUcxRanks(NumRanks(GetParam()));
   ASSERT_TRUE(ranks.ok()) << ranks.status().ToString();
-  RunSeeds(GetParam(), NumRanks(GetParam()), 15, ranks->get());
+  RunSeeds(GetParam(), NumRanks(GetParam()), SeedsOf(GetParam(), 15), ranks->get());
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, ShardedProperty,
