@@ -1,7 +1,9 @@
 """All-gather, broadcast and all-reduce between two nodes, against the time that their link needs for what must cross.
 
 cluster_collectives.py [--mib N] [--ranks R] [--repeat N]: two nodes of R CPU ranks in network namespaces (root), whose
-link has 1 Gbit/s each way. A row: median time of a run, bytes that each node sent in one, and the link's share.
+link has 1 Gbit/s each way. A row: median time of a run, bytes that each node sent in one, and the link's share. Those
+whose name ends in 2d are on a mesh of two dimensions, of which the ranks of a node are one: there the planner decides
+how much crosses.
 """
 
 from __future__ import annotations
@@ -29,6 +31,19 @@ def programs(ranks: int) -> dict[str, FusionDefinition]:
     """By name. Of each the whole tensor is an output on every rank."""
     made = {}
     everyone = DeviceMesh(list(range(2 * ranks)))
+    grid = DeviceMesh([list(range(node * ranks, (node + 1) * ranks)) for node in range(2)])
+    for name, split, axes in (
+        ("allgather 2d", {0: "mesh_y"}, []),
+        ("allreduce 2d", {0: "mesh_y"}, [0]),
+        ("both sums 2d", {0: "mesh_y", 1: "mesh_x"}, [0, 1]),
+    ):
+        with FusionDefinition(name.replace(" ", "_")) as fd:
+            x = fd.define_tensor(shape=[-1, -1, -1], contiguity=[True] * 3, dtype=DataType.Float)
+            x.shard(grid, split)
+            y = fd.ops.sum(x, dims=axes) if axes else fd.ops.set(x)
+            y.shard(grid, {})
+            fd.add_output(y)
+        made[name] = fd
     for name in ("allgather", "broadcast", "allreduce"):
         with FusionDefinition(name) as fd:
             x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
@@ -48,7 +63,10 @@ def measure(client: hostir.Client, made: Networks, name: str, fd: FusionDefiniti
     """Prints a row."""
     ranks = 2 * args.ranks
     elements = args.mib << 18
-    shape = (ranks, elements) if name == "allreduce" else (ranks, elements // ranks)
+    shape: tuple[int, ...] = (ranks, elements) if name == "allreduce" else (ranks, elements // ranks)
+    if "2d" in name:
+        inner = {"allreduce 2d": 1, "both sums 2d": args.ranks}.get(name, 1024)
+        shape = (2, inner, elements if name != "allgather 2d" else elements // (2 * inner))
     values = client.put(np.ones(shape, np.float32), fd.fusion.inputs()[0])
     client.run(fd, [values], wait=True)
     times = []
@@ -60,10 +78,10 @@ def measure(client: hostir.Client, made: Networks, name: str, fd: FusionDefiniti
     sent = max((made.bytes_sent(node) - at) / args.repeat for node, at in enumerate(before))
     whole = args.mib << 20
     # A node has to send its half; all of it; its sums of one half, and the results of the other.
-    least = {"allgather": whole / 2, "broadcast": whole, "allreduce": whole}[name]
+    least = whole / 2 if name.startswith("allgather") else whole
     took = statistics.median(times)
     print(
-        f"{name:10} {1e3 * took:8.1f} ms, {sent / 2**20:7.2f} MiB sent of {least / 2**20:.2f} that must be; "
+        f"{name:12} {1e3 * took:8.1f} ms, {sent / 2**20:7.2f} MiB sent of {least / 2**20:.2f} that must be; "
         f"the link alone {1e3 * least / LINK:.1f} ms: {least / LINK / took:.2f}",
         flush=True,
     )

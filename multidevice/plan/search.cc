@@ -66,12 +66,13 @@ class Search {
 
  private:
   Plan PlanTo(size_t node) const {
-    Plan plan = {.steps = {}, .seconds = nodes_[node].seconds};
+    Plan plan;
     for (; nodes_[node].step; node = nodes_[node].before) plan.steps.push_back(*nodes_[node].step);
     std::ranges::reverse(plan.steps);
     const Sharding* at = &from_;
     for (const Step& step : plan.steps) {
       const StepCost cost = CostOf(step, *at, size_, cost_);
+      plan.seconds += cost.seconds;
       plan.bytes += cost.bytes;
       plan.node_bytes += cost.node_bytes;
       plan.peak_bytes = std::max(plan.peak_bytes, cost.peak_bytes);
@@ -117,7 +118,14 @@ class Search {
     return std::nullopt;
   }
 
-  // Whether `step` makes the sum that is next.
+  // Where it costs the same, sums along the inner dimensions are first: their ranks are the closer ones, and after them
+  // each of a node needs to send a share only.
+  static double OrderSeconds(const Sharding& at, const Sharding& after) {
+    if (at.partial.size() == after.partial.size()) return 0;
+    return std::ranges::count(after.partial, std::ranges::min(at.partial)) > 0 ? 1e-12 : 0;
+  }
+
+  // Whether a step makes the sum that is next.
   bool SumsInOrder(const Sharding& at, const Sharding& after) const {
     const auto is_due = [&](ParallelType type) {
       return std::ranges::count(at.partial, type) > 0 && std::ranges::count(after.partial, type) == 0;
@@ -143,7 +151,7 @@ class Search {
       least_refused_ = std::min(least_refused_, cost.peak_bytes);
       return;
     }
-    const double seconds = nodes_[before].seconds + cost.seconds;
+    const double seconds = nodes_[before].seconds + cost.seconds + OrderSeconds(nodes_[before].at, step.after);
     for (Node& node : nodes_) {
       if (node.at != step.after) continue;
       if (!node.done && seconds < node.seconds) {

@@ -383,6 +383,10 @@ TEST(PlanPairs, RanksOfANodeSendEachAShare) {
             (Names{"ReduceScatter", "Allreduce", "Allgather"}));
   EXPECT_EQ(StepsOf(Split(mesh, {{}, {}}, {y}), whole, extents, cost), (Names{"slice", "Allreduce", "Allgather"}));
   EXPECT_EQ(StepsOf(Split(mesh, {{y}, {}}), whole, extents, cost), (Names{"slice", "Allgather", "Allgather"}));
+  // Sums along the inner dimension are first, also where that has more ranks.
+  const DeviceMesh wide = Make({2, 4}, {0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(StepsOf(Split(wide, {{}, {}}, {x, y}), Split(wide, {{}, {}}), extents, OnNodes({0, 0, 0, 0, 1, 1, 1, 1})),
+            (Names{"ReduceScatter", "Allreduce", "Allgather"}));
   // A message between nodes takes as long as some KiB: of few bytes one is best. So is a mesh of one node.
   EXPECT_EQ(StepsOf(Split(mesh, {{y}, {}}), whole, {8, 8}, cost), (Names{"Allgather"}));
   EXPECT_EQ(StepsOf(Split(mesh, {{y}, {}}), whole, extents, OnNodes({0, 0, 0, 0})), (Names{"Allgather"}));
