@@ -147,7 +147,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Of the daemon; of several, the one that serves, or did last."""
+        """Of the daemon; of several, the one that serves, or did last: ``client.address == "unix:/run/h"``."""
         return self._stub.address
 
     # --- tensors ------------------------------------------------------------------------------------------------
