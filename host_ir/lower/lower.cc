@@ -99,8 +99,8 @@ class Lowering {
   Status LowerGroups() {
     for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group));
     AliasOutputs();
-    if (at_->loop == nullptr && options_.overlap) {
-      overlaps_ = FindOverlaps(*at_->program, *options_.overlap);
+    if (at_->loop == nullptr) {
+      overlaps_ = FindOverlaps(*at_->program, options_.overlap);
       for (const Overlap& overlap : overlaps_) {
         at_->overlap_of[overlap.communication] = &overlap;
         for (const size_t product : overlap.products) at_->overlap_of[product] = &overlap;

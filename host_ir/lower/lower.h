@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,10 +45,10 @@ struct Lowered {
 };
 
 struct LowerOptions {
-  codegen::Target target = {};                      // What kernels are planned for.
-  codegen::Sizes sizes = {};                        // Values of symbols of the program.
-  int streams = 4;                                  // Over which loops rotate; in [1, kLoopStreamsMax].
-  std::optional<plan::OverlapLimits> overlap = {};  // Products in parts (overlap.h); without it none are.
+  codegen::Target target = {};       // What kernels are planned for.
+  codegen::Sizes sizes = {};         // Values of symbols of the program.
+  int streams = 4;                   // Over which loops rotate; in [1, kLoopStreamsMax].
+  plan::OverlapLimits overlap = {};  // Products in parts (overlap.h).
 };
 
 // The groups of `program`, and of the bodies of its loops, partition the ops of their graphs in topological order. It

@@ -63,7 +63,13 @@ bool IsConstant(const Value& value) {
   return std::ranges::all_of(ir::ValueAxes(*value.type), [](const ir::Axis& axis) { return axis.extent->IsConst(); });
 }
 
-int64_t WaysOf(const Op& op) { return op.MeshOf("mesh")->mesh.Size(*mesh::ParseParallelType(op.Name("dim"))); }
+mesh::ParallelType DimOf(const Op& op) { return *mesh::ParseParallelType(op.Name("dim")); }
+
+int64_t WaysOf(const Op& op) { return op.MeshOf("mesh")->mesh.Size(DimOf(op)); }
+
+const plan::OverlapLimits::Team& LimitsOf(const Op& op, const plan::OverlapLimits& limits) {
+  return limits.Of(op.MeshOf("mesh")->mesh, DimOf(op));
+}
 
 bool IsProduct(const Group& group) {
   return group.ops.size() == 1 && (group.ops[0]->info->effects & ir::kLibrary) != 0;
@@ -160,8 +166,10 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapL
     const Op& op = uses.OpAt(i);
     if ((op.info->effects & ir::kComm) == 0 || fusion::CodeOf(op) != FusionOp::kAllgather) continue;
     Overlap overlap = {.kind = Overlap::Kind::kGathers, .communication = i, .ways = WaysOf(op)};
-    if (!IsLarge(*op.operands[0], limits.exchanged.bytes) || uses.HasGaps(op.operands[0])) continue;
-    if (!CollectProducts(uses, op.results[0], overlap.ways, limits.exchanged.rows, overlap.products)) continue;
+    const std::optional<plan::OverlapLimits::Least>& least = LimitsOf(op, limits).exchanged;
+    if (!least) continue;
+    if (!IsLarge(*op.operands[0], least->bytes) || uses.HasGaps(op.operands[0])) continue;
+    if (!CollectProducts(uses, op.results[0], overlap.ways, least->rows, overlap.products)) continue;
     if (overlap.products.empty()) continue;
     taken.insert(overlap.products.begin(), overlap.products.end());
     found.push_back(std::move(overlap));
@@ -173,14 +181,16 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapL
     if (!communication) continue;
     const Op& op = uses.OpAt(*communication);
     const int64_t ways = WaysOf(op);
-    const bool large = IsConstant(*result) && segment::StorageBytes(*result) / ways >= limits.exchanged.bytes;
-    if (!large || !ComesApart(uses.OpAt(i), ways, limits.exchanged.rows) || uses.HasGaps(op.results[0])) continue;
+    const std::optional<plan::OverlapLimits::Least>& least = LimitsOf(op, limits).exchanged;
+    if (!least) continue;
+    const bool large = IsConstant(*result) && segment::StorageBytes(*result) / ways >= least->bytes;
+    if (!large || !ComesApart(uses.OpAt(i), ways, least->rows) || uses.HasGaps(op.results[0])) continue;
     found.push_back({.kind = Overlap::Kind::kSends, .communication = *communication, .products = {i}, .ways = ways});
   }
   return found;
 }
 
-std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::optional<plan::OverlapLimits>& limits) {
+std::vector<std::string> DescribeOverlaps(const Segmented& program, const plan::OverlapLimits& limits) {
   const Uses uses(program);
   std::vector<std::string> notes;
   std::set<size_t> told;  // Products.
@@ -190,18 +200,22 @@ std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::o
   };
   const auto name_of = [&](size_t product) { return uses.OpAt(product).results[0]->name; };
   const auto rows_of = [&](size_t product, int64_t ways) { return RowsOf(*uses.OpAt(product).operands[0]) / ways; };
-  if (limits) {
-    for (const Overlap& overlap : FindOverlaps(program, *limits)) {
-      for (const size_t product : overlap.products) {
-        if (!told.insert(product).second) continue;
-        notes.push_back(Cat(name_of(product), ": ", overlap.ways, " parts of ", rows_of(product, overlap.ways),
-                            " rows beside ", other(overlap.communication)));
-      }
+  for (const Overlap& overlap : FindOverlaps(program, limits)) {
+    for (const size_t product : overlap.products) {
+      if (!told.insert(product).second) continue;
+      notes.push_back(Cat(name_of(product), ": ", overlap.ways, " parts of ", rows_of(product, overlap.ways),
+                          " rows beside ", other(overlap.communication)));
     }
   }
-  const auto tell_whole = [&](size_t product, size_t communication, int64_t ways, int64_t bytes,
-                              const plan::OverlapLimits::Least& least, std::string_view where) {
+  using Team = plan::OverlapLimits::Team;
+  using Least = plan::OverlapLimits::Least;
+  const auto tell_whole = [&](size_t product, size_t communication, int64_t bytes, std::optional<Least> Team::*of,
+                              std::string_view where) {
     if (!told.insert(product).second) return;
+    const Op& op = uses.OpAt(communication);
+    const int64_t ways = WaysOf(op);
+    const std::optional<Least>& some = LimitsOf(op, limits).*of;
+    const Least least = some.value_or(Least());
     std::string note = Cat(name_of(product), ": whole ", where, " ", other(communication), ": ");
     const int64_t rows = rows_of(product, ways);
     const int64_t terms = ir::ValueAxes(*uses.OpAt(product).operands[0]->type).back().extent->value;
@@ -209,19 +223,18 @@ std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::o
     if (rows < least.rows) short_of.push_back(Cat("parts of ", rows, " rows (from ", least.rows, " on)"));
     if (bytes < least.bytes) short_of.push_back(Cat(bytes / 1024, " KiB a rank (from ", least.bytes / 1024, " on)"));
     if (terms < least.terms) short_of.push_back(Cat("sums of ", terms, " terms (from ", least.terms, " on)"));
-    if (!limits) short_of = {"the cores that multiply are those that copy"};
+    if (!some) short_of = {std::string(limits.WhyNone(op.MeshOf("mesh")->mesh, DimOf(op)))};
     // As a sum that is not even, or would take more than the bound of memory.
     if (short_of.empty()) short_of = {"it is no exchange that can be made in parts"};
     notes.push_back(note + base::Join(short_of, ", "));
   };
-  const plan::OverlapLimits least = limits.value_or(plan::OverlapLimits());
-  for (const Overlap& overlap : FindOverlaps(program, {})) {
+  for (const Overlap& overlap : FindOverlaps(program, plan::OverlapLimits::Unlimited())) {
     const bool gathers = overlap.kind == Overlap::Kind::kGathers;
     const Value& moved =
         gathers ? *uses.OpAt(overlap.communication).operands[0] : *uses.OpAt(overlap.products[0]).results[0];
     const int64_t bytes = segment::StorageBytes(moved) / (gathers ? 1 : overlap.ways);
     for (const size_t product : overlap.products)
-      tell_whole(product, overlap.communication, overlap.ways, bytes, least.exchanged, gathers ? "behind" : "before");
+      tell_whole(product, overlap.communication, bytes, &Team::exchanged, gathers ? "behind" : "before");
   }
   // Sums that the communicator makes.
   for (size_t i = 0; i < program.groups.size(); ++i) {
@@ -232,7 +245,7 @@ std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::o
     const std::optional<size_t> product = uses.ProductOf(op.operands[0]);
     if (!product || !ComesApart(uses.OpAt(*product), WaysOf(op), 0)) continue;
     const int64_t bytes = segment::StorageBytes(*uses.OpAt(*product).results[0]) / WaysOf(op);
-    tell_whole(*product, i, WaysOf(op), bytes, scatters ? least.scattered : least.summed, "before");
+    tell_whole(*product, i, bytes, scatters ? &Team::scattered : &Team::summed, "before");
   }
   return notes;
 }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +30,7 @@ std::vector<Overlap> FindOverlaps(const Segmented& program, const plan::OverlapL
 
 // For people: of each product that could run in parts beside a communication whether it does, and what it falls short
 // of. "y: 2 parts of 4096 rows beside allgather g", "y: whole behind allgather g: parts of 32 rows (from 256 on)".
-// `limits`: none: nothing runs in parts on the target.
-std::vector<std::string> DescribeOverlaps(const Segmented& program, const std::optional<plan::OverlapLimits>& limits);
+std::vector<std::string> DescribeOverlaps(const Segmented& program, const plan::OverlapLimits& limits);
 
 // The first axis of more than one element: rows that `ways` divides are those of chunks, one behind the other. -1: it
 // does not divide them.

@@ -84,6 +84,10 @@ void DumpPlan(const ProgramPlan& plan) {
   }
 }
 
+// Of a part's time on a link between nodes.
+constexpr double kLeastMessages = 16;
+constexpr double kLeastSeconds = 4e-3;
+
 std::string Names(std::span<ir::Value* const> values) {
   std::vector<std::string_view> names;
   for (const ir::Value* value : values) names.push_back(value->name);
@@ -92,13 +96,36 @@ std::string Names(std::span<ir::Value* const> values) {
 
 }  // namespace
 
-std::optional<plan::OverlapLimits> OverlapLimitsOf(const codegen::Target& target) {
-  if (target.kind != codegen::Target::Kind::kGpu) return std::nullopt;
-  // A part of fewer rows reads the weights once more for nothing; a sum of fewer terms is over before its exchange,
-  // and then takes a pass over memory that the library's does not.
-  return plan::OverlapLimits{.exchanged = {.bytes = int64_t{4} << 20, .rows = 256},
-                             .scattered = {.bytes = int64_t{4} << 20, .rows = 512, .terms = 1024},
-                             .summed = {.bytes = int64_t{8} << 20, .rows = 1024, .terms = 4096}};
+std::string_view OverlapChoiceName(OverlapChoice choice) {
+  switch (choice) {
+    case OverlapChoice::kChosen: return "chosen";
+    case OverlapChoice::kNever: return "never";
+    case OverlapChoice::kAlways: return "always";
+  }
+  return "";
+}
+
+plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::Links& links) {
+  using Least = plan::OverlapLimits::Least;
+  plan::OverlapLimits limits = {.links = links};
+  const bool is_gpu = target.kind == codegen::Target::Kind::kGpu;
+  if (is_gpu) {
+    // A part of fewer rows reads the weights once more for nothing; a sum of fewer terms is over before its exchange,
+    // and then takes a pass over memory that the library's does not.
+    limits.within = {.exchanged = Least{.bytes = int64_t{4} << 20, .rows = 256},
+                     .scattered = Least{.bytes = int64_t{4} << 20, .rows = 512, .terms = 1024},
+                     .summed = Least{.bytes = int64_t{8} << 20, .rows = 1024, .terms = 4096}};
+  }
+  if (links.of_node.size() > 1) {
+    // A part's bytes take the link many times as long as a message does.
+    double bytes = 0;
+    for (const plan::Links::Node& link : links.of_node)
+      bytes = std::max(bytes, std::max(kLeastMessages * link.message_seconds, kLeastSeconds) * link.bytes_per_second);
+    // Sums are not exchanged to be made behind: the communicator makes them while terms arrive, without a pass over
+    // memory of its own (benchmarks/cluster_overlap.py).
+    limits.between.exchanged = Least{.bytes = static_cast<int64_t>(bytes), .rows = is_gpu ? 256 : 64};
+  }
+  return limits;
 }
 
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
@@ -106,9 +133,9 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_TRY(CheckDevices(*program, options.num_devices));
   std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
-  std::optional<plan::OverlapLimits> overlap;
-  if (options.overlap == OverlapChoice::kChosen) overlap = OverlapLimitsOf(options.target);
-  if (options.overlap == OverlapChoice::kAlways) overlap = plan::OverlapLimits();
+  plan::OverlapLimits overlap;
+  if (options.overlap == OverlapChoice::kChosen) overlap = OverlapLimitsOf(options.target, options.links);
+  if (options.overlap == OverlapChoice::kAlways) overlap = plan::OverlapLimits::Unlimited();
   plan::LocalizeOptions localize = {.sizes = options.sizes,
                                     .cost = {.links = options.links},
                                     .resharding_bytes_max = options.resharding_bytes_max,

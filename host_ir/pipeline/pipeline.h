@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -36,9 +37,12 @@ enum class OverlapChoice : uint8_t {
   kNever,
   kAlways,  // Wherever it can be.
 };
-// Above these it was never slower, as measured (docs/performance.md). None on CPUs: the cores that multiply are those
-// that copy.
-std::optional<plan::OverlapLimits> OverlapLimitsOf(const codegen::Target& target);
+inline constexpr OverlapChoice kOverlapChoices[] = {OverlapChoice::kChosen, OverlapChoice::kNever,
+                                                    OverlapChoice::kAlways};
+std::string_view OverlapChoiceName(OverlapChoice choice);  // "chosen"
+// Above these it was never slower, as measured (docs/performance.md). Within a node none on CPUs: the cores that
+// multiply are those that copy.
+plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::Links& links = {});
 
 struct PlanOptions {
   int64_t num_devices = 1;

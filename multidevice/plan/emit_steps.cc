@@ -267,8 +267,12 @@ bool StepEmitter::LosesStoredOnce(const Step& step) const {
 bool StepEmitter::IsExchangedSum(const Step& step, const ir::Value& value, size_t axis) {
   if (step.kind != StepKind::kReduceScatter && step.kind != StepKind::kAllreduce) return false;
   const bool product = value.def != nullptr && (value.def->info->name == "matmul" || value.def->info->name == "linear");
-  if (!overlap_ || request_->reduce != "sum" || !product) return false;
-  const OverlapLimits::Least& least = step.kind == StepKind::kReduceScatter ? overlap_->scattered : overlap_->summed;
+  if (request_->reduce != "sum" || !product) return false;
+  const OverlapLimits::Team& limits = overlap_.Of(at_.mesh, step.type);
+  const std::optional<OverlapLimits::Least>& some =
+      step.kind == StepKind::kReduceScatter ? limits.scattered : limits.summed;
+  if (!some) return false;
+  const OverlapLimits::Least& least = *some;
   const ir::Expr* const terms = ir::ValueAxes(*value.def->operands[0]->type).back().extent;
   if (!terms->IsConst() || terms->value < least.terms) return false;
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);

@@ -116,7 +116,7 @@ class StepEmitter {
   LocalExtents& extents_;
   const CostModel& cost_;
   const int64_t resharding_bytes_max_;
-  const std::optional<OverlapLimits> overlap_;
+  const OverlapLimits overlap_;
   std::map<Key, ir::Value*> taken_;
   std::set<const ir::Value*> merged_;  // By Merge: what is split again at once need not be merged.
   std::vector<Communication> communications_;

@@ -438,6 +438,42 @@ class Localizer {
 
 }  // namespace
 
+namespace {
+
+// How many nodes the largest team along `type` is on, and whether each of its ranks is on another.
+enum class Spread { kOneNode, kEachElsewhere, kShared };
+Spread SpreadOf(const Links& links, const mesh::DeviceMesh& mesh, mesh::ParallelType type) {
+  Spread spread = Spread::kOneNode;
+  for (const int64_t device : mesh.devices()) {
+    const std::vector<int64_t> team = mesh.Team(device, type);
+    const int64_t nodes = links.CountNodes(team);
+    if (nodes > 1 && nodes < std::ssize(team)) return Spread::kShared;
+    if (nodes > 1) spread = Spread::kEachElsewhere;
+  }
+  return spread;
+}
+
+}  // namespace
+
+const OverlapLimits::Team& OverlapLimits::Of(const mesh::DeviceMesh& mesh, mesh::ParallelType type) const {
+  static const Team none;
+  switch (SpreadOf(links, mesh, type)) {
+    case Spread::kOneNode: return within;
+    case Spread::kEachElsewhere: return between;
+    case Spread::kShared: break;
+  }
+  return none;
+}
+
+std::string_view OverlapLimits::WhyNone(const mesh::DeviceMesh& mesh, mesh::ParallelType type) const {
+  switch (SpreadOf(links, mesh, type)) {
+    case Spread::kOneNode: break;
+    case Spread::kEachElsewhere: return "sums between nodes are made as their terms arrive";
+    case Spread::kShared: return "ranks of a node share its link";
+  }
+  return "the cores that multiply are those that copy";
+}
+
 Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options) {
   return Localizer(global, options).Run();
 }

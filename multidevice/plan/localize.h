@@ -55,16 +55,30 @@ struct LocalProgram {
 };
 
 // Which products run in parts beside their communications (host_ir/lower/overlap.h): of sizes that are constants, and
-// no smaller than these. Without any, none do.
+// no smaller than these.
 struct OverlapLimits {
   struct Least {
     int64_t bytes = 0;  // Of what a rank gets or sends: its rows, or its share of a sum.
     int64_t rows = 0;   // Of a part.
     int64_t terms = 0;  // That each rank adds up, of a sum of partial results.
   };
-  Least exchanged = {};  // Rows that are gathered for a product, or results that are sent behind one.
-  Least scattered = {};  // Sums of partial results of which each rank wants a share,
-  Least summed = {};     // and those that all want.
+  // Nothing: none does.
+  struct Team {
+    std::optional<Least> exchanged = {};  // Rows that are gathered for a product, or results that are sent behind one.
+    std::optional<Least> scattered = {};  // Sums of partial results of which each rank wants a share,
+    std::optional<Least> summed = {};     // and those that all want.
+  };
+  Team within = {};   // Of teams on one node.
+  Team between = {};  // Of teams whose ranks are each on another node.
+  Links links = {};
+
+  // Wherever it can be.
+  static OverlapLimits Unlimited() { return {.within = {Least(), Least(), Least()}}; }
+  // Those of the teams along `type`. None where ranks share the link of a node: a communication sends each byte over it
+  // once, and its parts would for each of them.
+  const Team& Of(const mesh::DeviceMesh& mesh, mesh::ParallelType type) const;
+  // Why there are none, for people.
+  std::string_view WhyNone(const mesh::DeviceMesh& mesh, mesh::ParallelType type) const;
 };
 
 struct LocalizeOptions {
@@ -77,7 +91,7 @@ struct LocalizeOptions {
   int64_t resharding_bytes_max = 0;
   // Within these, sums of a product's partial results are exchanges and sums behind them, and gathered where all ranks
   // want them: so the product can run beside the exchange.
-  std::optional<OverlapLimits> overlap = {};
+  OverlapLimits overlap = {};
 };
 
 // `global` has gone through PropagateShardings and DecomposeReshardings.

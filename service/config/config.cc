@@ -69,6 +69,11 @@ std::vector<Setting> MakeSettings() {
                "communications are faster, and large ones leave the multiprocessors to the kernels beside them",
        .field = &Config::peer_memory,
        .words = {"on", "off"}},
+      {.key = "overlap",
+       .what = "whether products run in parts beside their communications: where it pays, as measured; never; or "
+               "wherever it can be, to compare",
+       .field = &Config::overlap,
+       .words = {"chosen", "never", "always"}},
       {"nodes",
        "several daemons as one: their addresses (tcp:10.0.0.1:7001,tcp:10.0.0.2:7001), or a file with one a line; "
        "clients talk to the first, which heads the others",

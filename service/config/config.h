@@ -34,6 +34,7 @@ struct Config {
   bool own_memory = false;
   bool nvlink_multicast = false;
   std::string peer_memory = "on";
+  std::string overlap = "chosen";
   // A node of several: by a list of addresses, or a file,
   std::string nodes = {};
   int64_t node = -1;  // of which this is one; -1: as the launcher numbers it,

@@ -212,6 +212,7 @@ EngineOptions FindOptions(const Config& config, const DeviceRequest& request) {
   if (config.own_memory) worker_args.push_back("--own-memory");
   if (config.nvlink_multicast) worker_args.push_back("--nvlink-multicast");
   if (config.peer_memory == "off") worker_args.push_back("--no-peer-memory");
+  if (config.overlap != "chosen") worker_args.push_back(Cat("--overlap=", config.overlap));
   Devices devices = FindDevices(request, {.worker_path = config.worker, .worker_args = worker_args});
   if (config.own_memory) devices.own_memory = true;
   Log(devices);

@@ -37,7 +37,8 @@ Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineO
                                               .sizes = sizes,
                                               .resharding_bytes_max = options.resharding_bytes_max,
                                               .links = options.links,
-                                              .streams = options.loop_streams});
+                                              .streams = options.loop_streams,
+                                              .overlap = options.overlap});
 }
 
 // Whether some sizes of `symbols` have a plan of their own: its schedules have guards then.

@@ -7,6 +7,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/work_pool.h"
+#include "host_ir/pipeline/pipeline.h"
 #include "host_ir/rank/backends.h"
 #include "hostir/v1/plan.pb.h"
 #include "multidevice/plan/cost.h"
@@ -19,8 +20,9 @@ struct PipelineOptions {
   codegen::Sizes sizes = {};         // Values of the program's symbols, where known.
   int64_t resharding_bytes_max = 0;  // Of one resharding on one rank: plan::LocalizeOptions.
   plan::Links links = {};            // Between nodes.
-  int loop_streams = 4;              // Over which stream loops rotate.
-  std::string backend = {};          // The kind of the devices: who can load what `compile` makes.
+  host::OverlapChoice overlap = host::OverlapChoice::kChosen;
+  int loop_streams = 4;      // Over which stream loops rotate.
+  std::string backend = {};  // The kind of the devices: who can load what `compile` makes.
   rank::CompileKernels compile = {};
   base::WorkPool* pool = nullptr;  // Its threads compile, too; null: the caller's alone.
   // Called as the plan gets on, one call at a time, from any thread; may be null.

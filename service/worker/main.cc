@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -95,6 +96,9 @@ int Main(int argc, char** argv) {
   int loop_streams = 4;
   app.add_option("--loop-streams", loop_streams, "of a planner: streams over which stream loops rotate")
       ->check(CLI::Range(1, host::kLoopStreamsMax));
+  std::string overlap = "chosen";
+  app.add_option("--overlap", overlap, "of a planner: whether products run in parts beside their communications")
+      ->check(CLI::IsMember({"chosen", "never", "always"}));
   int64_t planner_bytes_max = 0;
   app.add_option("--bytes-max", planner_bytes_max, "of a planner: bytes it may allocate to plan; 0: any");
   Cores cores;
@@ -138,6 +142,7 @@ int Main(int argc, char** argv) {
     if (planner_bytes_max > 0 && backends.on_out_of_memory) backends.on_out_of_memory(&EndOutOfMemory);
     ServePlanner(base::Fd(kInheritedFd), planner_bytes_max,
                  {.resharding_bytes_max = resharding_bytes_max,
+                  .overlap = *std::ranges::find(host::kOverlapChoices, overlap, &host::OverlapChoiceName),
                   .loop_streams = loop_streams,
                   .backend = backends.kind,
                   .compile = backends.make_compiler()});

@@ -62,8 +62,8 @@ class Networks:
             self.close()
             raise
 
-    def address(self, node: int) -> str:
-        return f"tcp:10.77.0.{node + 1}:7001"
+    def address(self, node: int, port: int = 7001) -> str:
+        return f"tcp:10.77.0.{node + 1}:{port}"
 
     def inside(self, node: int) -> list[str]:
         """The words before a command that is to run there, as on a machine of its own: without common shared memory."""
@@ -150,6 +150,7 @@ class Cluster:
         networks: Networks | None = None,
         etcd: Etcd | None = None,
         listens: list[str] | None = None,
+        port: int = 7001,
         **settings: Any,
     ) -> None:
         folder.chmod(0o700)
@@ -159,7 +160,7 @@ class Cluster:
         self._networks = networks
         self._etcd = etcd
         self._settings = settings
-        self.addresses = [networks.address(n) if networks else f"unix:{folder}/node{n}" for n in range(nodes)]
+        self.addresses = [networks.address(n, port) if networks else f"unix:{folder}/node{n}" for n in range(nodes)]
         self.listens = listens or [f"unix:{folder}/client{n}" for n in range(nodes)]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
         self._starts = [0] * nodes

@@ -240,7 +240,7 @@ Result<Report> ReportOf(const Options& options, const Variant& variant, const Ra
                         Ranks& ranks) {
   const Planned& planned = variant.planned;
   Report report = {.program = planned.name,
-                   .overlap = std::string(NameOf(variant.overlap)),
+                   .overlap = std::string(host::OverlapChoiceName(variant.overlap)),
                    .device = options.device,
                    .model = std::string(model),
                    .ranks = ranks.size(),

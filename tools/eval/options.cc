@@ -10,21 +10,9 @@
 
 namespace hir::eval {
 
-std::string_view NameOf(host::OverlapChoice choice) {
-  switch (choice) {
-    case host::OverlapChoice::kChosen: return "chosen";
-    case host::OverlapChoice::kAlways: return "always";
-    case host::OverlapChoice::kNever: return "never";
-  }
-  return "";
-}
-
 namespace {
 
 using base::Cat;
-
-constexpr host::OverlapChoice kChoices[] = {host::OverlapChoice::kChosen, host::OverlapChoice::kAlways,
-                                            host::OverlapChoice::kNever};
 
 // One row: the option's name, what its value is called (empty: it has none), how it is set, and its help.
 struct Row {
@@ -58,8 +46,9 @@ Status SetOverlaps(Options& options, std::string_view text) {
     end = text.find(',');
     const std::string_view word = text.substr(0, end);
     if (end != std::string_view::npos) text.remove_prefix(end + 1);
-    const auto* const found = std::ranges::find(kChoices, word, &NameOf);
-    if (found == std::end(kChoices)) return InvalidArgument(Cat("wants chosen, always or never, got ", word));
+    const auto* const found = std::ranges::find(host::kOverlapChoices, word, &host::OverlapChoiceName);
+    if (found == std::end(host::kOverlapChoices))
+      return InvalidArgument(Cat("wants chosen, always or never, got ", word));
     options.overlaps.push_back(*found);
   }
   return {};

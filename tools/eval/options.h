@@ -47,7 +47,6 @@ struct Options {
 };
 
 // "chosen"
-std::string_view NameOf(host::OverlapChoice choice);
 
 // `arguments`: without the program's name. Errors: kInvalidArgument naming the option and what it takes.
 Result<Options> ParseOptions(std::span<const char* const> arguments);

@@ -111,6 +111,32 @@ TEST(Overlap, SaysWhatWasChosenAndWhy) {
             Notes{});
 }
 
+// On CPUs, too, a link between nodes carries what it does while the cores multiply.
+TEST(Overlap, BetweenNodesLinksDecide) {
+  const plan::Links two = {.node_of = {0, 1}, .of_node = {{1e-4, 1.25e8}, {1e-4, 1.25e8}}};  // 100 us, 1 Gbit/s.
+  const plan::Links slow = {.node_of = {0, 1}, .of_node = {{1e-4, 1.25e8}, {0.1, 1.25e8}}};
+  const plan::Links one = {.node_of = {0, 0}, .of_node = {{1e-4, 1.25e8}}};
+  for (const char* form : {"gather", "gather by rank"}) {
+    const std::string text = Text(form, 1024, 1024, 1024);  // 1 MiB a rank.
+    EXPECT_EQ(CallsOf(text, {.links = two}), 2) << form;
+    EXPECT_EQ(CallsOf(text, {.links = slow}), 1) << form;  // A message takes as long as 12 MiB do.
+    EXPECT_EQ(CallsOf(text, {.links = one}), 1) << form;
+    EXPECT_EQ(CallsOf(text, {.links = two, .overlap = OverlapChoice::kNever}), 1) << form;
+    EXPECT_EQ(CallsOf(Text(form, 64, 64, 64), {.links = two}), 1) << form;
+  }
+  EXPECT_EQ(CallsOf(Text("sum", 1024, 1024, 1024), {.links = two}), 1);
+  const plan::Links shared = {.node_of = {0, 0, 1, 1}, .of_node = two.of_node};
+  auto graph = ir::Parse(
+      "mesh @m = [0, 1, 2, 3]\nfusion @f(%x: f32[4096, 1024] {mesh=@m, shard(0, mesh_x)}, %w: f32[1024, 1024]) {\n"
+      "  %g: f32[4096, 1024] {mesh=@m} = set(%x)\n  %y: f32[4096, 1024, r:1024] {mesh=@m} = matmul(%g, %w)\n  return "
+      "%y\n}\n",
+      fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  const auto plan = PlanProgram(*std::move(graph), {.num_devices = 4, .links = shared});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->notes, std::vector<std::string>{"y: whole behind allgather g.1: ranks of a node share its link"});
+}
+
 TEST(Overlap, IsAsOneAsks) {
   for (const char* form : {"gather", "gather by rank", "scatter", "scatter by rank", "sum"}) {
     const std::string large = Text(form, 8192, 8192, 28672), small = Text(form, 4, 8, 6);
