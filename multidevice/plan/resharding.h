@@ -62,9 +62,10 @@ struct Plan {
 
 // The cheapest plan by `cost` among the sequences of steps that hold no more than `bytes_max` at once and split no
 // axis unevenly that neither `from` nor `to` does. Between nodes they may split one that neither does, evenly for the
-// sizes at hand. Communications within one device, and copies that every receiver
-// holds already, never appear. Sums are made in one order, whatever links there are. Errors: kResourceExhausted where no sequence stays below the bound, naming it by
-// the name that users know, resharding_bytes_max.
+// sizes at hand. Communications within one device, and copies that every receiver holds already, never appear. Sums are
+// made in one order, whatever links there are.
+// Errors: kResourceExhausted where no sequence stays below the bound, naming it by the name that users know,
+//         resharding_bytes_max.
 // REQUIRES: `to` is not partial; equal ranks.
 Result<Plan> PlanResharding(const mesh::Sharding& from, const mesh::Sharding& to, const TensorSize& size,
                             const CostModel& cost = {}, double bytes_max = kNoBound);

@@ -24,9 +24,9 @@ struct ShardedProgram {
 };
 
 // Sharded over a mesh of that shape, by blocks that are even on every third seed and else may not be; of at most 10 ops
-// and 512 elements a tensor; on every second seed the devices are on two or three nodes. `num_devices`: of the plan. `streams` not 0: with random stream axes, of which the loops
-// rotate over so many streams. Errors: those of the interpreter and of planning, with the
-// program.
+// and 512 elements a tensor; on every second seed the devices are on two or three nodes. `num_devices`: of the plan.
+// `streams` not 0: with random stream axes, of which the loops rotate over so many streams. Errors: those of the
+// interpreter and of planning, with the program.
 Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64_t>& mesh_shape, int64_t num_devices,
                                           const codegen::Target& target = {}, int streams = 0);
 
