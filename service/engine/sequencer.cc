@@ -573,9 +573,9 @@ void Sequencer::Unbind() {
   pb::Release& release = *message.message.mutable_release();
   for (const int64_t shard : newly_bound_) {
     bound_.erase(shard);
-    release.add_shards(shard);
+    if (!kept_.contains(shard)) release.add_shards(shard);  // Else nobody else has its bytes.
   }
-  if (newly_bound_.empty()) return;
+  if (release.shards().empty()) return;
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   for (auto& of_rank : messages) of_rank.push_back(message);
   (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Ranks::Waits::kNobody);
