@@ -12,6 +12,7 @@
 #include "csrc/base/text.h"
 #include "hostir/v1/node.grpc.pb.h"
 #include "service/convert/status.h"
+#include "service/links/shard_service.h"
 #include "service/tls/credentials.h"
 
 namespace hir::service {
@@ -102,7 +103,8 @@ class NodeService final : public pb::Node::Service {
 
 class GrpcNodeServer final : public NodeServer {
  public:
-  GrpcNodeServer(const std::string& cluster, bool has_tls, Agent& agent) : service_(cluster, has_tls, agent) {}
+  GrpcNodeServer(const std::string& cluster, bool has_tls, Agent& agent)
+      : service_(cluster, has_tls, agent), shards_(MakeShardService(agent.tickets())) {}
   ~GrpcNodeServer() override {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
@@ -114,6 +116,7 @@ class GrpcNodeServer final : public NodeServer {
     const std::string target = address.is_unix ? address.ToString() : address.target;
     builder.AddListeningPort(target, ServerCredentialsOf(address.is_unix ? TlsFiles() : tls), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(shards_.get());
     builder.SetMaxReceiveMessageSize(-1);
     builder.SetMaxSendMessageSize(-1);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -133,6 +136,7 @@ class GrpcNodeServer final : public NodeServer {
 
  private:
   NodeService service_;
+  const std::unique_ptr<grpc::Service> shards_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
