@@ -22,6 +22,8 @@ namespace pb = ::hostir::v1;
 
 constexpr int kKeepaliveMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
+// Orders have plans, which take some megabytes; what clients send is read by who has a ticket alone, and no larger.
+constexpr int kMessageBytesMax = 256 << 20;
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 using Stream = grpc::ServerReaderWriter<pb::FromNode, pb::ToNode>;
@@ -117,7 +119,7 @@ class GrpcNodeServer final : public NodeServer {
     builder.AddListeningPort(target, ServerCredentialsOf(address.is_unix ? TlsFiles() : tls), &port);
     builder.RegisterService(&service_);
     builder.RegisterService(shards_.get());
-    builder.SetMaxReceiveMessageSize(-1);
+    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.SetMaxSendMessageSize(-1);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
