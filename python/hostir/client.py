@@ -38,6 +38,7 @@ from .errors import (
 )
 from .location import caller_location, invalid, located
 from .named_program import NamedProgram
+from .nodes import Nodes
 from .plan import Plan
 from .profile import Profile
 from .progress import Display, PlanProgress
@@ -138,7 +139,16 @@ class Client:
             raise failure from None
         hello = self._session_.hello
         self._session = self._session_.id
-        self._transfers = Transfers(self._stub, self._call, self._trace, self._session, int(hello.chunk_bytes_max))
+        self._nodes = Nodes(self._stub, ca, cert, key)
+        self._transfers = Transfers(
+            self._stub,
+            self._call,
+            self._trace,
+            self._session,
+            int(hello.chunk_bytes_max),
+            self._nodes if hello.at_nodes else None,
+            deadline,
+        )
         self._message_bytes_max = int(hello.message_bytes_max)
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
@@ -841,6 +851,7 @@ class Client:
         if self._pid != os.getpid():  # Closing would wait for threads that are not here.
             return
         self._session_.end()
+        self._nodes.close()
         self._stub.close()
         if self._daemon is not None:
             self._daemon.stop()

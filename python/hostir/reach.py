@@ -47,6 +47,11 @@ class Reach:
     def __getattr__(self, name: str) -> Any:
         return _Method(self, name)
 
+    @property
+    def channel(self) -> grpc.Channel:
+        """That of the one that serves, or did last."""
+        return self._channel
+
     def find(self, seconds: float) -> None:
         """Returns when a daemon has answered, within ``seconds``. Raises gRPC's errors, and Unauthenticated at once for
         what no waiting mends."""

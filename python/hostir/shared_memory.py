@@ -76,7 +76,7 @@ def write(values: np.ndarray[Any, Any], shards: Sequence[Any], given: Sequence[i
             task
             for shard, descriptor in zip(shards, given, strict=True)
             if descriptor >= 0
-            for task in _writes(_of(values, shard), tuple(shard.stored), descriptor)
+            for task in _writes(part_of(values, shard), tuple(shard.stored), descriptor)
         ]
     )
 
@@ -88,12 +88,13 @@ def read(values: np.ndarray[Any, Any], shards: Sequence[Any], given: Sequence[in
             task
             for shard, descriptor in zip(shards, given, strict=True)
             if descriptor >= 0
-            for task in _reads(_of(values, shard), tuple(shard.stored), descriptor)
+            for task in _reads(part_of(values, shard), tuple(shard.stored), descriptor)
         ]
     )
 
 
-def _of(values: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
+def part_of(values: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
+    """A view of the elements of ``values`` that ``shard`` has."""
     index: Any = (*slices(shard), ...)  # Also without axes a view, no element.
     view: np.ndarray[Any, Any] = values[index]
     return view

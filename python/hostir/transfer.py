@@ -1,4 +1,5 @@
-"""Elements of arrays to and from a daemon: in memory that both have where they are on one host, else as a stream."""
+"""Elements of arrays to and from a daemon: in memory that both have where they are on one host, else as a stream, or as
+several, where nodes of a cluster keep the shards."""
 
 from __future__ import annotations
 
@@ -12,7 +13,17 @@ import numpy as np
 
 from . import gpu_array, shared_memory, tracing, wire
 from .address import socket_path
-from .errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
+from .errors import (
+    Aborted,
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+)
+from .nodes import LEAST_BYTES, Nodes, NotReached
 from .reach import Reach
 from .wire import service_pb2 as pb
 
@@ -29,12 +40,16 @@ class Transfers:
         trace: Callable[[], tracing.Metadata],
         session: str,
         chunk_bytes: int,
+        nodes: Nodes | None,
+        deadline: float | None,
     ) -> None:
         self._stub = stub
         self._call = call  # As Client._call.
         self._trace = trace  # As Client._trace.
         self._session = session
         self._shares = True
+        self._nodes = nodes  # That keep shards.
+        self._deadline = deadline
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
 
     @property
@@ -51,6 +66,10 @@ class Transfers:
                 tensor = None
             if tensor is not None:
                 return tensor
+        elif self._path is None and self._nodes is not None and stored.nbytes >= LEAST_BYTES:
+            tensor = self._upload_to(self._nodes, stored, header)
+            if tensor is not None:
+                return tensor
         values = np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data
 
         def requests() -> Iterator[pb.UploadRequest | memoryview]:
@@ -59,6 +78,30 @@ class Transfers:
                 yield values[start : start + self._chunk_bytes]
 
         return self._call(self._stub.Upload, requests, keyed=header).tensor
+
+    def _upload_to(self, nodes: Nodes, stored: np.ndarray[Any, Any], header: pb.UploadHeader) -> Any:
+        """None where it is to go by the head."""
+        try:
+            reserved = self._call(self._stub.Reserve, pb.ReserveRequest(header=header, at_nodes=True))
+        except Unavailable:  # Upload says more.
+            return None
+        if not reserved.token:
+            return None
+        unreached, committed = "", False
+        try:
+            receipts = nodes.write(stored, reserved.shards, self._deadline)
+            request = pb.CommitRequest(session_id=self._session, token=reserved.token, receipts=receipts)
+            tensor = self._call(self._stub.Commit, request).tensor
+            committed = True
+            return tensor
+        except NotReached as why:
+            unreached = str(why)
+            return None
+        except (Aborted, DataLoss, NotFound, Unavailable):  # A node has gone since, or the head.
+            return None
+        finally:
+            if not committed:
+                self._release(reserved.token, unreached)
 
     def _upload_shared(self, stored: np.ndarray[Any, Any], header: pb.UploadHeader) -> Any:
         """None where the daemon's memory does not come here."""
@@ -89,6 +132,10 @@ class Transfers:
             found = self._download_shared(request, seconds)
             if found is not None:
                 return found
+        elif self._path is None and self._nodes is not None and stored_bytes >= LEAST_BYTES:
+            found = self._download_from(self._nodes, request, seconds)
+            if found is not None:
+                return found
         stream = self._stub.Download(request, timeout=seconds, metadata=self._trace())
         try:
             header = next(stream).header
@@ -108,6 +155,30 @@ class Transfers:
         shape = tuple(header.shape)
         once = list(header.sent_once) or [False] * len(shape)
         return values.view(wire.data_type(header.dtype).numpy).reshape(_stored(shape, once)), shape
+
+    def _download_from(self, nodes: Nodes, request: pb.DownloadRequest, seconds: float | None) -> Any:
+        """None where it is to come by the head."""
+        asked = pb.DownloadRequest(at_nodes=True)
+        asked.MergeFrom(request)
+        try:
+            shared = self._stub.Share(asked, timeout=seconds, metadata=self._trace())
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE:  # Download says more.
+                return None
+            raise
+        if not shared.token:
+            return None
+        unreached = ""
+        try:
+            shape = tuple(shared.shape)
+            values = np.empty(_stored(shape, list(shared.sent_once)), wire.data_type(shared.dtype).numpy)
+            nodes.read(values, shared.shards, seconds)
+            return values, shape
+        except NotReached as why:
+            unreached = str(why)
+            return None
+        finally:
+            self._release(shared.token, unreached)
 
     def _download_shared(self, request: pb.DownloadRequest, seconds: float | None) -> Any:
         try:
@@ -194,10 +265,10 @@ class Transfers:
             if not done:
                 self._release(shared.token)
 
-    def _release(self, token: str) -> None:
+    def _release(self, token: str, unreached: str = "") -> None:
         # Ended with its session, or with the daemon; else transfer_idle_ms ends it.
         with contextlib.suppress(grpc.RpcError):
-            self._stub.Release(pb.ReleaseRequest(session_id=self._session, token=token))
+            self._stub.Release(pb.ReleaseRequest(session_id=self._session, token=token, unreached=unreached))
 
 
 def _filled(view: gpu_array.GpuView, shards: Any, stack: contextlib.ExitStack) -> list[tuple[gpu_array.GpuView, int]]:

@@ -13,7 +13,7 @@ from .mesh import DeviceMesh
 from .sharding import Sharding
 
 try:
-    from .v1 import plan_pb2, program_pb2, recording_pb2, service_pb2, service_pb2_grpc, tensor_pb2
+    from .v1 import plan_pb2, program_pb2, recording_pb2, service_pb2, service_pb2_grpc, shards_pb2, tensor_pb2
 except ImportError as error:
     raise ImportError(
         f"hostir: the protocol modules are missing ({error}); ./run build python_stubs makes them"
@@ -31,20 +31,24 @@ _DTYPES = {
 _DATA_TYPES = {number: data_type for data_type, number in _DTYPES.items()}
 
 
-# Field 2 of UploadRequest, bytes.
+# Fields of bytes: 2 of UploadRequest, 1 of ShardChunk.
 _CHUNK_TAG = b"\x12"
+_DATA_TAG = b"\x0a"
 
 
-def _upload_bytes(request: Any) -> bytes:
-    """An UploadRequest, or a view of the bytes of a chunk, which are copied once."""
-    if not isinstance(request, memoryview):
-        return bytes(request.SerializeToString())
-    length, varint = request.nbytes, bytearray()
+def _tagged(tag: bytes, view: memoryview) -> bytes:
+    """A message whose only field has these bytes, which are copied once."""
+    length, varint = view.nbytes, bytearray()
     while length > 0x7F:
         varint.append(length & 0x7F | 0x80)
         length >>= 7
     varint.append(length)
-    return b"".join((_CHUNK_TAG, varint, request))
+    return b"".join((tag, varint, view))
+
+
+def _upload_bytes(request: Any) -> bytes:
+    """An UploadRequest, or a view of the bytes of a chunk."""
+    return _tagged(_CHUNK_TAG, request) if isinstance(request, memoryview) else bytes(request.SerializeToString())
 
 
 def runtime_stub(channel: Any) -> Any:
@@ -56,6 +60,21 @@ def runtime_stub(channel: Any) -> Any:
         response_deserializer=service_pb2.UploadReply.FromString,
     )
     return stub
+
+
+def shard_methods(channel: Any) -> tuple[Any, Any]:
+    """Of the service Shards: Write, of views of bytes, and Read."""
+    write = channel.stream_unary(
+        "/hostir.v1.Shards/Write",
+        request_serializer=functools.partial(_tagged, _DATA_TAG),
+        response_deserializer=shards_pb2.WriteReply.FromString,
+    )
+    read = channel.unary_stream(
+        "/hostir.v1.Shards/Read",
+        request_serializer=shards_pb2.ReadRequest.SerializeToString,
+        response_deserializer=shards_pb2.ShardChunk.FromString,
+    )
+    return write, read
 
 
 def dtype_number(data_type: DataType) -> int:
@@ -127,5 +146,6 @@ __all__ = [
     "service_pb2_grpc",
     "sharding_message",
     "sharding_of",
+    "shards_pb2",
     "tensor_pb2",
 ]

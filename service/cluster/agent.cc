@@ -93,6 +93,7 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say, Over over) {
 
 Agent::Over Agent::EndHead() {
   say_ = nullptr;
+  tickets_.Clear();
   orders_.clear();
   urgent_.clear();
   urgent_.emplace_back().mutable_end();  // Whatever ranks there are: a head's orders begin with a start.
@@ -133,9 +134,17 @@ void Agent::Take(int64_t number, pb::ToNode message) {
     }
     return;
   }
-  const std::scoped_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!fence_.Hears(number)) return;
   if (message.has_remember()) return Remember(*message.mutable_remember());
+  if (message.has_revoke()) return tickets_.Revoke(message.revoke().number());
+  if (message.has_grant()) {
+    pb::FromNode granted = AddTickets(message.grant());
+    const std::shared_ptr<const Say> say = say_;
+    lock.unlock();
+    if (say != nullptr) (*say)(std::move(granted));
+    return;
+  }
   if (message.has_provide() || message.has_end()) {
     if (message.has_end()) ended_ = std::max(ended_, message.end().generation());
     urgent_.push_back(std::move(message));
@@ -166,6 +175,15 @@ void Agent::Remember(pb::Remember& remember) {
   }
   for (const std::string& handle : remember.forgotten()) directory_.erase(handle);
   kept_->Drop(std::span(remember.dropped().data(), static_cast<size_t>(remember.dropped_size())));
+}
+
+pb::FromNode Agent::AddTickets(const pb::Grant& grant) {
+  const Status status =
+      options_.on_devices ? Status(Code::kFailedPrecondition, "this node keeps no shards") : tickets_.Add(grant, kept_);
+  pb::FromNode message;
+  message.mutable_granted()->set_number(grant.number());
+  SetError(status, message.mutable_granted()->mutable_error());
+  return message;
 }
 
 int64_t Agent::kept_bytes() const {

@@ -18,6 +18,7 @@
 #include "hostir/v1/node.pb.h"
 #include "service/cluster/kept_shards.h"
 #include "service/cluster/term_fence.h"
+#include "service/cluster/tickets.h"
 #include "service/os/wakeup.h"
 #include "service/supervise/fleet.h"
 
@@ -53,6 +54,8 @@ class Agent {
   void Leave(int64_t number);
 
   int64_t kept_bytes() const;
+  // What clients may write and read here, by this head's word.
+  Tickets& tickets() { return tickets_; }
 
  private:
   void Loop();
@@ -74,6 +77,7 @@ class Agent {
   void SayFetched();
   void Tell(::hostir::v1::FromNode message);
   void Remember(::hostir::v1::Remember& remember);
+  ::hostir::v1::FromNode AddTickets(const ::hostir::v1::Grant& grant);
   // The head is heard no longer; what is to be called when the lock is released. REQUIRES: mutex_ is held.
   [[nodiscard]] Over EndHead();
   // The shards of this node that a run writes.
@@ -94,6 +98,7 @@ class Agent {
   int64_t served_ = 0;                  // The head whose order was the latest: no other hears of what came of it.
   base::Nanos said_usage_ = {};
 
+  Tickets tickets_;  // Of the head that is heard.
   mutable std::mutex mutex_;
   std::deque<::hostir::v1::ToNode> urgent_, orders_;  // Guarded by mutex_: all below.
   std::shared_ptr<const Say> say_;

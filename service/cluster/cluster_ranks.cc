@@ -85,7 +85,9 @@ int RankOfCause(const Status& status) { return status.code() == Code::kUnavailab
 }  // namespace
 
 ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
-    : options_(std::move(options)), nodes_(std::move(nodes)) {
+    : options_(std::move(options)),
+      nodes_(std::move(nodes)),
+      grants_(std::make_shared<Grants>([nodes = nodes_.get()] { nodes->Interrupt(); })) {
   HIR_CHECK(std::ssize(options_.nodes) == nodes_->size());
   for (const ClusterOptions::Node& node : options_.nodes) {
     Node& made = of_node_.emplace_back();
@@ -102,6 +104,7 @@ ClusterRanks::ClusterRanks(ClusterOptions options, std::unique_ptr<Nodes> nodes)
 }
 
 ClusterRanks::~ClusterRanks() {
+  grants_->End(Unavailable("the head of the cluster is shutting down"));
   if (healthy_) (void)Break(Unavailable("the head of the cluster is shutting down"));
 }
 
@@ -304,6 +307,7 @@ Status ClusterRanks::AwaitAll(base::Nanos deadline, TimeLimit limit, std::string
 }
 
 Status ClusterRanks::HandleEvents(std::string_view what) {
+  CarryGrants();
   while (std::optional<NodeEvent> event = nodes_->Take()) HIR_TRY(Handle(*event, what));
   return {};
 }
@@ -313,6 +317,8 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
   if (!event.lost.ok()) {
     node.is_there = false;
     node.owes = false;
+    grants_->Lose(event.node,
+                  Unavailable(base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), ")")));
     if (!std::exchange(node.has_ranks, false)) return {};
     return Unavailable(
         base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), "), during ", what, Next()));
@@ -337,6 +343,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return healthy_ ? Published(message.published().key(), message.published().value()) : Status();
     case pb::FromNode::kWanted: return healthy_ ? Wanted(event.node, message.wanted().key()) : Status();
     case pb::FromNode::kBytes: WriteFetched(message.bytes()); return {};
+    case pb::FromNode::kGranted: grants_->Hear(event.node, message.granted()); return {};
     case pb::FromNode::kLate:
       if (message.late().seq() != seq_ || !node.owes) return {};
       node.where = message.late().where();
@@ -399,12 +406,50 @@ void ClusterRanks::Hold(Node& node, std::span<const int64_t> shards) {
   }
 }
 
+void ClusterRanks::Ask(std::vector<Ticket> tickets, Granted granted) {
+  if (options_.on_devices) return granted(Status(Code::kFailedPrecondition, "all shards are the devices'"));
+  Grants::Tickets of_nodes;
+  for (Ticket& ticket : tickets) {
+    pb::Ticket& said = *of_nodes[static_cast<int64_t>(NodeOf(ticket.rank))].add_tickets();
+    said.set_secret(std::move(ticket.secret));
+    said.set_receipt(std::move(ticket.receipt));
+    said.set_writes(ticket.writes);
+    said.set_bytes(ticket.bytes);
+    said.mutable_shards()->Add(ticket.shards.begin(), ticket.shards.end());
+  }
+  grants_->Ask(std::move(of_nodes), std::move(granted));
+}
+
+void ClusterRanks::CarryGrants() {
+  const auto why_not = [this](int64_t number) -> Status {
+    const Node& node = of_node_[static_cast<size_t>(number)];
+    if (!node.takes_part || !node.is_there) return WhyAway(number);
+    return healthy_ ? Status() : Unavailable("the mesh is being restarted");
+  };
+  // What was written has got a handle by the time its tickets end, and no order need follow.
+  if (grants_->has_revoked() && healthy_ && phase_ != Phase::kStarting) TellNews();
+  grants_->Carry(why_not, [this](int64_t number, pb::ToNode message) {
+    Node& node = of_node_[static_cast<size_t>(number)];
+    for (const pb::Ticket& ticket : message.grant().tickets()) {
+      if (!ticket.writes()) continue;
+      // It has them from now on, as those that were bound.
+      for (const int64_t shard : ticket.shards()) newest_ = std::max(newest_, shard);
+      if (node.holds) node.holds->insert(ticket.shards().begin(), ticket.shards().end());
+    }
+    nodes_->Send(number, std::move(message));
+  });
+}
+
 void ClusterRanks::Remind() {
   if (phase_ != Phase::kStarting) {
     for (Node& node : of_node_) {
       if (node.takes_part) node.holds.reset();  // It has been asked for; the rest comes from here.
     }
   }
+  TellNews();
+}
+
+void ClusterRanks::TellNews() {
   const bool is_kept = options_.remembered != nullptr;
   const std::vector<pb::Remember> news = is_kept ? options_.remembered->Take() : std::vector<pb::Remember>();
   for (size_t i = 0; i < of_node_.size(); ++i) {

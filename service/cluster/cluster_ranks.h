@@ -16,6 +16,7 @@
 
 #include "csrc/base/busy_wait.h"
 #include "csrc/base/fd.h"
+#include "service/cluster/grants.h"
 #include "service/cluster/nodes.h"
 #include "service/cluster/remembered.h"
 #include "service/supervise/ranks.h"
@@ -74,6 +75,7 @@ class ClusterRanks final : public Ranks {
   Status SetDrained(int64_t node, bool drained) override;
   bool Keeps(int64_t rank) const override;
   bool KeepsShard(int64_t rank, int64_t shard) const override;
+  void Ask(std::vector<Ticket> tickets, Granted granted) override;
   Snapshot snapshot() const override;
   void OnHealth(std::function<void(bool healthy)> heard) override;
 
@@ -102,9 +104,12 @@ class ClusterRanks final : public Ranks {
   size_t NodeOf(int64_t rank) const;
   void Joined(Node& node, const ::hostir::v1::Joined& joined);
   void Hold(Node& node, std::span<const int64_t> shards);
-  // Tells nodes what there is to remember.
+  // Tells nodes what there is to remember, before an order.
   void Remind();
+  void TellNews();
   Status WhyAway(int64_t node) const;
+  // Says what there is to say of tickets.
+  void CarryGrants();
   // OK, or why the next generation would have other nodes.
   Status OthersTakePart();
   // Notes the shards that `messages` release, for a node that has no part.
@@ -137,6 +142,7 @@ class ClusterRanks final : public Ranks {
 
   const ClusterOptions options_;
   const std::unique_ptr<Nodes> nodes_;
+  const std::shared_ptr<Grants> grants_;
   std::vector<Node> of_node_;
   int64_t num_ranks_ = 0;
   base::BusyWait busy_wait_{base::BusyWait::Mode::kOff};

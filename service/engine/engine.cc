@@ -449,6 +449,61 @@ void Engine::Copy(const std::string& session, DeviceTransfer& transfer, std::fun
   if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) done(std::move(posted));
 }
 
+void Engine::Grant(std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done) {
+  std::vector<Ticket> tickets = transfer->Tickets();
+  const auto shared = std::make_shared<std::unique_ptr<NodeTransfer>>(std::move(transfer));
+  sequencer_.Ask(std::move(tickets), [shared, done = std::move(done)](Result<std::unique_ptr<service::Grant>> grant) {
+    std::unique_ptr<NodeTransfer> granted = std::move(*shared);
+    if (grant.ok()) {
+      granted->Hold(*std::move(grant));
+      return done(std::move(granted));
+    }
+    granted = nullptr;
+    done(grant.status());
+  });
+}
+
+void Engine::BeginNodeUpload(const std::string& session, TensorSpec spec, const std::vector<bool>& sent_once,
+                             std::string_view program_id, int index, NodeTransferDone done) {
+  const auto begin = [&]() -> Result<std::unique_ptr<NodeTransfer>> {
+    if (!at_nodes()) return Status(Code::kFailedPrecondition, "all shards are this daemon's, or its devices'");
+    HIR_ASSIGN(spec, SpecOf(std::move(spec), program_id, index));
+    return NodeTransfer::In(store_, session, spec, sent_once, options_.devices.used);
+  };
+  Result<std::unique_ptr<NodeTransfer>> transfer = begin();
+  if (!transfer.ok()) return done(transfer.status());
+  sequencer_.Keep((*transfer)->tensor());
+  Grant(*std::move(transfer), std::move(done));
+}
+
+void Engine::BeginNodeDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
+                               Subscriptions& subscriptions, NodeTransferDone done) {
+  if (!at_nodes()) return done(Status(Code::kFailedPrecondition, "all shards are this daemon's, or its devices'"));
+  Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
+  if (!found.ok()) return done(found.status());
+  const std::shared_ptr<Readiness> readiness = (*found)->readiness();  // As of BeginDownload.
+  subscriptions.WhenSettled(readiness, [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
+    const auto begin = [&]() -> Result<std::unique_ptr<NodeTransfer>> {
+      const Readiness::Condition condition = tensor->condition();
+      if (condition.state != TensorState::kReady) return condition.error;
+      if (tensor->shards().host() != nullptr) return Status(Code::kFailedPrecondition, "no run has taken it to nodes");
+      return NodeTransfer::Out(std::move(tensor), device, options_.devices.used);
+    };
+    Result<std::unique_ptr<NodeTransfer>> transfer = begin();
+    tensor = nullptr;
+    if (!transfer.ok()) return done(transfer.status());
+    Grant(*std::move(transfer), std::move(done));
+  });
+}
+
+Result<Engine::Named> Engine::Commit(const std::string& session, const NodeTransfer& transfer,
+                                     std::span<const std::string> receipts) {
+  HIR_TRY(transfer.CheckWritten(receipts));
+  Named made = {.handle = {}, .tensor = transfer.tensor()};
+  HIR_ASSIGN(made.handle, store_.AddHandle(session, made.tensor));
+  return made;
+}
+
 Result<std::shared_ptr<Tensor>> Engine::Find(const std::string& session, const std::string& handle) const {
   return store_.Find(session, handle);
 }

@@ -21,6 +21,7 @@
 #include "hostir/v1/plan.pb.h"
 #include "service/engine/communications.h"
 #include "service/engine/limits.h"
+#include "service/engine/node_transfer.h"
 #include "service/engine/program.h"
 #include "service/engine/program_cache.h"
 #include "service/engine/run_times.h"
@@ -156,6 +157,17 @@ class Engine {
   // Has the ranks copy between a tensor and the memory that was offered. `done` gets a new tensor, or after a download
   // none; on any thread.
   void Copy(const std::string& session, DeviceTransfer& transfer, std::function<void(Result<Named>)> done);
+  // Whether nodes keep shards, which clients may write and read there.
+  bool at_nodes() const { return !options_.nodes.empty() && options_.devices.kind == "cpu"; }
+  // As BeginUpload and BeginDownload, past this daemon: `done` gets a transfer whose tickets are good.
+  // Errors: as of those; NodeTransfer's; Ranks::Ask's.
+  using NodeTransferDone = std::function<void(Result<std::unique_ptr<NodeTransfer>>)>;
+  void BeginNodeUpload(const std::string& session, TensorSpec spec, const std::vector<bool>& sent_once,
+                       std::string_view program_id, int index, NodeTransferDone done);
+  void BeginNodeDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
+                         Subscriptions& subscriptions, NodeTransferDone done);
+  // The tensor that a client has written at nodes. Errors: NodeTransfer::CheckWritten's; AddHandle's.
+  Result<Named> Commit(const std::string& session, const NodeTransfer& transfer, std::span<const std::string> receipts);
   Result<std::shared_ptr<Tensor>> Find(const std::string& session, const std::string& handle) const;
   // `done` is called when all are ready or poisoned, or when `subscriptions` end before.
   void WhenSettled(std::vector<std::shared_ptr<Tensor>> tensors, Subscriptions& subscriptions,
@@ -231,6 +243,7 @@ class Engine {
   static Result<RunDeadline> DeadlineOf(const RunRequest& request, const Program& program);
   void OpenDownload(const std::string& session, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
+  void Grant(std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,
                                                         const RunJob& job) const;
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);

@@ -135,6 +135,20 @@ void Sequencer::Inherit(const std::vector<std::shared_ptr<Tensor>>& tensors) {
   }
 }
 
+void Sequencer::Keep(const std::shared_ptr<Tensor>& tensor) {
+  const std::scoped_lock lock(given_mutex_);
+  given_.push_back(tensor);
+  for (const ShardSet::Shard& shard : tensor->shards().shards()) given_shards_.push_back(shard.id);
+}
+
+void Sequencer::NoteKept() {
+  const std::scoped_lock lock(given_mutex_);
+  on_devices_.insert(on_devices_.end(), given_.begin(), given_.end());
+  kept_.insert(given_shards_.begin(), given_shards_.end());
+  given_.clear();
+  given_shards_.clear();
+}
+
 void Sequencer::Become(State state) {
   using enum State;
   static constexpr std::pair<State, State> kFollows[] = {
@@ -471,7 +485,9 @@ void Sequencer::Finish(StoreJob& job, const Status& outcome) {
 }
 
 bool Sequencer::FindReleased() {
-  for (const int64_t shard : released_->Take()) {
+  const std::vector<int64_t> released = released_->Take();
+  NoteKept();  // After that: what was released was given before.
+  for (const int64_t shard : released) {
     if (bound_.erase(shard) + kept_.erase(shard) > 0) release_.add_shards(shard);
   }
   for (const int64_t program : gone_()) {
@@ -537,6 +553,7 @@ void Sequencer::Forget() {
 }
 
 void Sequencer::LoseWhatIsGone() {
+  NoteKept();
   const std::string_view failure = ranks_->failure().message();  // None: there was another head.
   const Status lost(Code::kDataLoss, base::Cat("its memory was on the devices", failure.empty() ? "" : ": ", failure,
                                                "; put it again, or run again what made it"));
@@ -573,9 +590,9 @@ void Sequencer::Unbind() {
   pb::Release& release = *message.message.mutable_release();
   for (const int64_t shard : newly_bound_) {
     bound_.erase(shard);
-    release.add_shards(shard);
+    if (!kept_.contains(shard)) release.add_shards(shard);  // Else nobody else has its bytes.
   }
-  if (newly_bound_.empty()) return;
+  if (release.shards().empty()) return;
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   for (auto& of_rank : messages) of_rank.push_back(message);
   (void)Call(std::move(messages), {kReleaseTimeout}, "the release of tensors", Ranks::Waits::kNobody);

@@ -129,6 +129,10 @@ class Sequencer {
   Ranks::Snapshot snapshot() const { return ranks_->snapshot(); }
   Status SetDrained(int64_t node, bool drained) { return ranks_->SetDrained(node, drained); }
   void OnHealth(std::function<void(bool)> heard) { ranks_->OnHealth(std::move(heard)); }
+  // As Ranks::Ask.
+  void Ask(std::vector<Ticket> tickets, Ranks::Granted granted) { ranks_->Ask(std::move(tickets), std::move(granted)); }
+  // The memory of `tensor` is where the ranks are, or will be, though no job was told of it. Any thread; before Ask.
+  void Keep(const std::shared_ptr<Tensor>& tensor);
   // Where the ranks are in a job that takes longer than a second: they are asked each second.
   struct UnderWay {
     std::string what;     // "run 7 of mlp"
@@ -203,6 +207,8 @@ class Sequencer {
   void Forget();
   // Tensors of which a rank does not keep its part.
   void LoseWhatIsGone();
+  // Takes note of what Keep was given since.
+  void NoteKept();
   // The run was: its inputs and outputs are where the workers are.
   void Settled(const RunJob& job);
   // The shards that the latest run was the first to bind are bound no more.
@@ -254,6 +260,10 @@ class Sequencer {
   std::vector<int64_t> newly_bound_;               // By the latest run.
   std::vector<std::weak_ptr<Tensor>> on_devices_;  // Tensors that only the workers have.
   size_t on_devices_swept_ = 0;                    // How many there were when it was last swept.
+
+  std::mutex given_mutex_;
+  std::vector<std::weak_ptr<Tensor>> given_;  // To Keep. Guarded by given_mutex_, as the next.
+  std::vector<int64_t> given_shards_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // Guarded by mutex_: the ones below.

@@ -339,9 +339,9 @@ Result<End> ServeClients(const Config& config, HeldAddress held, std::optional<L
     return status.WithContext(Cat("cannot start ", options.num_devices(), " workers"));
   code = kExitUsage;
   HIR_ASSIGN(const std::unique_ptr<AccessLog> access, OpenAccessLog(config));
-  KeepTransport();
   Result<std::unique_ptr<Server>> server =
-      Server::Start(std::move(held), config.tls(), engine, access.get(), std::move(given));
+      Server::Start(std::move(held), config.tls(), engine, access.get(), std::move(given),
+                    member == nullptr ? nullptr : member->ShardsHere());
   if (!server.ok()) code = CodeOfAddress(server.status());
   if (!server.ok()) return server.status();
   const Result<std::unique_ptr<Exposer>> exposer = ExposeMetrics(config, engine, **server);
@@ -387,6 +387,7 @@ Ending Serve(const Config& config, const Plumbing& plumbing, const base::Fd& sig
   if (!rates.ok()) return {rates.status(), kExitUsage};
   EngineOptions options = FindOptions(config, *request);
   options.rates = *std::move(rates);
+  KeepTransport();
   const Result<std::unique_ptr<Member>> joined = JoinCluster(config, options, signals.get());
   if (joined.status().code() == Code::kCancelled) return {};
   if (!joined.ok())

@@ -12,6 +12,7 @@
 #include "csrc/base/text.h"
 #include "hostir/v1/node.grpc.pb.h"
 #include "service/convert/status.h"
+#include "service/links/shard_service.h"
 #include "service/tls/credentials.h"
 
 namespace hir::service {
@@ -21,6 +22,8 @@ namespace pb = ::hostir::v1;
 
 constexpr int kKeepaliveMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
+// Orders have plans, which take some megabytes; what clients send is read by who has a ticket alone, and no larger.
+constexpr int kMessageBytesMax = 256 << 20;
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 using Stream = grpc::ServerReaderWriter<pb::FromNode, pb::ToNode>;
@@ -102,7 +105,8 @@ class NodeService final : public pb::Node::Service {
 
 class GrpcNodeServer final : public NodeServer {
  public:
-  GrpcNodeServer(const std::string& cluster, bool has_tls, Agent& agent) : service_(cluster, has_tls, agent) {}
+  GrpcNodeServer(const std::string& cluster, bool has_tls, Agent& agent)
+      : service_(cluster, has_tls, agent), shards_(MakeShardService(agent.tickets())) {}
   ~GrpcNodeServer() override {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
@@ -114,7 +118,8 @@ class GrpcNodeServer final : public NodeServer {
     const std::string target = address.is_unix ? address.ToString() : address.target;
     builder.AddListeningPort(target, ServerCredentialsOf(address.is_unix ? TlsFiles() : tls), &port);
     builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(-1);
+    builder.RegisterService(shards_.get());
+    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.SetMaxSendMessageSize(-1);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -133,6 +138,7 @@ class GrpcNodeServer final : public NodeServer {
 
  private:
   NodeService service_;
+  const std::unique_ptr<grpc::Service> shards_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };

@@ -15,6 +15,7 @@
 #include "service/engine/engine.h"
 #include "service/links/node_links.h"
 #include "service/links/node_server.h"
+#include "service/links/shard_service.h"
 #include "service/member/membership.h"
 #include "service/os/address.h"
 #include "service/tls/files.h"
@@ -56,6 +57,8 @@ class Member {
   const Address& address() const;
   // Bytes of tensors that this node keeps.
   int64_t kept_bytes() const { return agent_->kept_bytes(); }
+  // For clients of the head, whose node keeps shards, too. It goes before this.
+  std::unique_ptr<grpc::Service> ShardsHere() { return MakeShardService(agent_->tickets()); }
 
   // While it heads: what the cluster is as the devices of one daemon, whose limits are `asked` with what depends on the
   // machine settled for all nodes. Waits until all have joined; by etcd, until all were there once, since those that

@@ -34,7 +34,10 @@ struct Metrics {
   ByName<Communication, 32> communications;  // By type.
 
   Counter uploaded_bytes, downloaded_bytes;
-  Counter cache_hits, cache_misses, cache_evictions;  // Of programs and of their plans for sizes.
+  Counter uploaded_past_head_bytes, downloaded_past_head_bytes;  // Of these, between clients and nodes of a cluster.
+  Counter unreached_nodes;                                       // Tensors that went by the head, since a client could
+                                                                 // not reach a node.
+  Counter cache_hits, cache_misses, cache_evictions;             // Of programs and of their plans for sizes.
   Histogram plan_time;
   Counter planner_deaths;
   Counter heals;      // Of the mesh.

@@ -103,6 +103,12 @@ void AddRequests(const Metrics& metrics, const MetricsState& state, Families& pa
   page.AddByPrincipal(state.sessions);
   page.Count("hostir_uploaded_bytes_total", "bytes of tensors received", metrics.uploaded_bytes.value());
   page.Count("hostir_downloaded_bytes_total", "bytes of tensors sent", metrics.downloaded_bytes.value());
+  page.Count("hostir_uploaded_past_head_bytes_total", "of these received, bytes that went to the nodes of a cluster",
+             metrics.uploaded_past_head_bytes.value());
+  page.Count("hostir_downloaded_past_head_bytes_total", "of these sent, bytes that came from the nodes of a cluster",
+             metrics.downloaded_past_head_bytes.value());
+  page.Count("hostir_unreached_nodes_total", "tensors that went by the head, since a client did not reach a node",
+             metrics.unreached_nodes.value());
 }
 
 void AddRuns(const Metrics& metrics, const MetricsState& state, Families& page) {

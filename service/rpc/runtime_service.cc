@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "csrc/ir/builder.h"
 #include "service/convert/status.h"
@@ -22,6 +23,7 @@ namespace pb = ::hostir::v1;
 
 // What is freed goes on gRPC's thread up to here: some 100 us. More is for a thread of the pool.
 constexpr int64_t kUnmapHereBytes = 1 << 20;
+constexpr size_t kUnreachedShown = 200;  // Of what a client says.
 
 Engine::RunArg FromProto(const pb::RunArg& arg) {
   switch (arg.value_case()) {
@@ -76,19 +78,28 @@ void Describe(const Program& program, pb::CompileReply* reply) {
   *reply->mutable_guards() = program.plan().guards();
 }
 
+void Describe(const SharedPart& part, pb::SharedShard* shared) {
+  shared->set_bytes(part.bytes);
+  shared->mutable_shard()->set_device(part.device);
+  for (const mesh::Range& range : part.elements) {
+    shared->mutable_shard()->add_start(range.begin);
+    shared->mutable_shard()->add_extent(range.size());
+    shared->mutable_shard()->add_step(range.step);
+  }
+  shared->mutable_stored()->Add(part.stored.begin(), part.stored.end());
+}
+
 // Where the elements of `transfer` are.
 template <typename Transfer>
 void Describe(const Transfer& transfer, pb::SharedMemoryReply* reply) {
-  for (const SharedPart& part : transfer.Parts()) {
+  for (const SharedPart& part : transfer.Parts()) Describe(part, reply->add_shards());
+}
+void Describe(const NodeTransfer& transfer, pb::SharedMemoryReply* reply) {
+  for (const NodePart& part : transfer.parts()) {
     pb::SharedShard& shared = *reply->add_shards();
-    shared.set_bytes(part.bytes);
-    shared.mutable_shard()->set_device(part.device);
-    for (const mesh::Range& range : part.elements) {
-      shared.mutable_shard()->add_start(range.begin);
-      shared.mutable_shard()->add_extent(range.size());
-      shared.mutable_shard()->add_step(range.step);
-    }
-    shared.mutable_stored()->Add(part.stored.begin(), part.stored.end());
+    Describe(part.part, &shared);
+    shared.set_node(part.node);
+    shared.set_ticket(part.ticket.secret);
   }
 }
 void Describe(DType dtype, const std::vector<int64_t>& shape, const std::vector<bool>& sent_once,
@@ -339,6 +350,7 @@ void RuntimeService::DoShards(const pb::ShardsRequest& request, pb::ShardsReply*
 void RuntimeService::DoReserve(const pb::ReserveRequest& request, pb::SharedMemoryReply* reply, Call call) {
   if (!call->Claim()) return;
   const pb::UploadHeader& header = request.header();
+  if (request.at_nodes()) return BeginNodeUpload(engine_, header, ShareAtNodes(header.session_id(), reply, call));
   const auto share = [&](const TensorSpec& spec, auto transfer) -> hir::Status {
     Describe(spec.dtype, spec.shape, spec.stored_once, reply);
     return AddShared(header.session_id(), std::move(transfer), reply, call);
@@ -367,12 +379,27 @@ hir::Status RuntimeService::AddShared(const std::string& session, std::unique_pt
   return {};
 }
 
+Engine::NodeTransferDone RuntimeService::ShareAtNodes(const std::string& session, pb::SharedMemoryReply* reply,
+                                                      Call call) {
+  return [this, session, reply, call](Result<std::unique_ptr<NodeTransfer>> transfer) {
+    const Code code = transfer.status().code();
+    // No fault of anybody's: who asks by the head for what else is wrong with it hears of that there.
+    if (code == Code::kFailedPrecondition || code == Code::kUnavailable) return call->End({});
+    if (!transfer.ok()) return call->End(transfer.status());
+    const TensorSpec spec = (*transfer)->tensor()->spec();
+    Describe(spec.dtype, (*transfer)->shape(), spec.stored_once, reply);
+    call->End(AddShared(session, *std::move(transfer), reply, call));
+  };
+}
+
 void RuntimeService::DoCommit(const pb::CommitRequest& request, pb::UploadReply* reply, Call call) {
   if (!call->Claim()) return;
   Result<SharedTransfers::Committed> taken = shared_transfers_.Take(request.session_id(), request.token());
   if (!taken.ok()) return call->End(taken.status());
   if (auto* const devices = std::get_if<std::unique_ptr<DeviceTransfer>>(&*taken))
     return Copy(request.session_id(), **devices, reply, call);
+  if (auto* const nodes = std::get_if<std::unique_ptr<NodeTransfer>>(&*taken))
+    return call->End(Commit(request, std::move(*nodes), reply, call));
   const auto commit = [&]() -> hir::Status {
     const auto upload = std::get<std::unique_ptr<hir::service::Upload>>(*std::move(taken));
     HIR_ASSIGN(const hir::service::Upload::Stored stored, upload->End());
@@ -381,6 +408,17 @@ void RuntimeService::DoCommit(const pb::CommitRequest& request, pb::UploadReply*
     return {};
   };
   call->End(commit());
+}
+
+hir::Status RuntimeService::Commit(const pb::CommitRequest& request, std::unique_ptr<NodeTransfer> transfer,
+                                   pb::UploadReply* reply, Call call) {
+  const std::vector<std::string> receipts(request.receipts().begin(), request.receipts().end());
+  HIR_ASSIGN(Engine::Named made, engine_.Commit(request.session_id(), *transfer, receipts));
+  engine_.metrics().uploaded_bytes.Add(transfer->total_bytes());
+  engine_.metrics().uploaded_past_head_bytes.Add(transfer->total_bytes());
+  transfer = nullptr;  // Before the client hears of it: the handle alone holds the tensor.
+  Answer(std::move(made), request.session_id(), reply->mutable_tensor(), call);
+  return {};
 }
 
 void RuntimeService::Copy(const std::string& session, DeviceTransfer& transfer, pb::UploadReply* reply, Call call) {
@@ -412,6 +450,13 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
     };
     return engine_.BeginDeviceDownload(request.session_id(), request.handle(), device, call->subscriptions(), share);
   }
+  if (request.at_nodes()) {
+    const auto share = [then = ShareAtNodes(request.session_id(), reply, call),
+                        call](Result<std::unique_ptr<NodeTransfer>> transfer) {
+      if (call->Claim()) then(std::move(transfer));
+    };
+    return engine_.BeginNodeDownload(request.session_id(), request.handle(), device, call->subscriptions(), share);
+  }
   const auto share = [this, session = request.session_id(), reply,
                       call](Result<std::unique_ptr<hir::service::Download>> download) {
     if (!call->Claim()) return;
@@ -424,7 +469,21 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
 }
 
 void RuntimeService::DoRelease(const pb::ReleaseRequest& request, pb::ReleaseReply*, Call call) {
-  call->ClaimAndEnd(shared_transfers_.Release(request.session_id(), request.token()));
+  const Result<std::unique_ptr<NodeTransfer>> over = shared_transfers_.Release(request.session_id(), request.token());
+  if (over.ok() && *over != nullptr) {
+    const NodeTransfer& transfer = **over;
+    Metrics& metrics = engine_.metrics();
+    if (!request.unreached().empty()) {
+      metrics.unreached_nodes.Add();
+      spdlog::warn("session={} reaches a node no longer: {} bytes go by the head error={}",
+                   CallLog::SessionName(request.session_id()), transfer.total_bytes(),
+                   base::Quoted(request.unreached().substr(0, kUnreachedShown)));
+    } else if (!transfer.is_upload()) {
+      metrics.downloaded_bytes.Add(transfer.total_bytes());
+      metrics.downloaded_past_head_bytes.Add(transfer.total_bytes());
+    }
+  }
+  call->ClaimAndEnd(over.status());
 }
 
 void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply, Call call) {

@@ -91,6 +91,10 @@ class RuntimeService final : public Methods {
   hir::Status AddShared(const std::string& session, std::unique_ptr<Transfer> transfer,
                         ::hostir::v1::SharedMemoryReply* reply, Call call);
 
+  // What answers `call`, which somebody has claimed, with the tickets.
+  Engine::NodeTransferDone ShareAtNodes(const std::string& session, ::hostir::v1::SharedMemoryReply* reply, Call call);
+  hir::Status Commit(const ::hostir::v1::CommitRequest& request, std::unique_ptr<NodeTransfer> transfer,
+                     ::hostir::v1::UploadReply* reply, Call call);
   // The rest of a Commit that ranks carry out. `call`'s claimant has it, and the one below.
   void Copy(const std::string& session, DeviceTransfer& transfer, ::hostir::v1::UploadReply* reply, Call call);
   // Tells of a tensor that was made, and goes before the client hears of it: what it frees then is free.

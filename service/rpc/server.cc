@@ -53,8 +53,13 @@ void LogFromProtobuf(google::protobuf::LogLevel level, const char*, int, const s
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(HeldAddress held, std::unique_ptr<Listener> listener, Engine& engine, AccessLog* access)
-      : engine_(engine), held_(std::move(held)), listener_(std::move(listener)), service_(engine, *listener_, access) {}
+  GrpcServer(HeldAddress held, std::unique_ptr<Listener> listener, Engine& engine, AccessLog* access,
+             std::unique_ptr<grpc::Service> beside)
+      : engine_(engine),
+        held_(std::move(held)),
+        listener_(std::move(listener)),
+        service_(engine, *listener_, access),
+        beside_(std::move(beside)) {}
   ~GrpcServer() override {
     engine_.OnHealth({});
     listener_->Stop();
@@ -68,6 +73,7 @@ class GrpcServer final : public Server {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
+    if (beside_ != nullptr) builder.RegisterService(beside_.get());
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes_max));
     builder.SetMaxSendMessageSize(-1);  // Answers are as large as what was asked for makes them.
     grpc::ResourceQuota quota("hostird");
@@ -139,6 +145,7 @@ class GrpcServer final : public Server {
   HeldAddress held_;
   std::unique_ptr<Listener> listener_;
   RuntimeService service_;
+  const std::unique_ptr<grpc::Service> beside_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;  // Of TLS.
   std::unique_ptr<grpc::Server> server_;
   std::mutex health_mutex_;  // Guards the two below.
@@ -151,13 +158,13 @@ class GrpcServer final : public Server {
 void KeepTransport() { grpc_init(); }  // The reference that no grpc_shutdown gives back.
 
 Result<std::unique_ptr<Server>> Server::Start(HeldAddress held, const TlsFiles& tls, Engine& engine, AccessLog* access,
-                                              std::optional<Listening> given) {
+                                              std::optional<Listening> given, std::unique_ptr<grpc::Service> beside) {
   const Limits& limits = engine.options().limits;
   const bool has_tls = tls.all() && !held.address().is_unix;
   HIR_ASSIGN(
       std::unique_ptr<Listener> listener,
       Listener::Open(held.address(), {.connections_max = limits.connections_max, .tls = has_tls}, std::move(given)));
-  auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine, access);
+  auto server = std::make_unique<GrpcServer>(std::move(held), std::move(listener), engine, access, std::move(beside));
   HIR_TRY(server->Serve(tls, limits));
   return std::unique_ptr<Server>(std::move(server));
 }

@@ -1,6 +1,8 @@
 // Server: the service on an address, with health and reflection beside it.
 #pragma once
 
+#include <grpcpp/impl/codegen/service_type.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,9 +29,11 @@ class Server {
   // `engine` has been started, and outlives the server, as `access` does: the access log, or null. `tls`: all of its
   // files, which have been checked: over TCP only those are served that show a certificate of its authorities; what
   // replaces a file holds for connections from some seconds after on. None: what connects is served.
-  // `given`: sockets that listen on the address already. Errors: kUnavailable: the address cannot be listened on.
+  // `given`: sockets that listen on the address already. `beside`: another service at the same address, or null.
+  // Errors: kUnavailable: the address cannot be listened on.
   static Result<std::unique_ptr<Server>> Start(HeldAddress held, const TlsFiles& tls, Engine& engine,
-                                               AccessLog* access = nullptr, std::optional<Listening> given = {});
+                                               AccessLog* access = nullptr, std::optional<Listening> given = {},
+                                               std::unique_ptr<grpc::Service> beside = {});
   virtual ~Server() = default;
 
   virtual const std::string& address() const = 0;  // What clients connect to: "unix:/path", "127.0.0.1:50051".

@@ -227,6 +227,7 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
   event_.set_daemon(context_.engine.id());
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
+  event_.set_at_nodes(context_.engine.at_nodes());
   event_.set_lease_ms(std::chrono::duration_cast<std::chrono::milliseconds>(lease).count());
   writing_ = true;
   if (!ended_) StartWrite(&event_);

@@ -17,6 +17,7 @@ namespace {
 
 // Nobody says how far a client is that copies; slower than that it does not.
 constexpr int64_t kSlowestBytesPerSecond = 100'000'000;
+constexpr int64_t kSlowestBytesPerSecondOfNetwork = 1'000'000;
 
 Status NoTransfer(std::string_view token, base::Nanos idle) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(idle).count();
@@ -73,6 +74,16 @@ Result<std::string> SharedTransfers::Add(Transfer transfer, const std::vector<Sh
   }
   base::Nanos time = idle_;
   for (const SharedPart& part : parts) time += std::chrono::seconds(part.bytes / kSlowestBytesPerSecond);
+  return Add(std::move(transfer), time);
+}
+
+Result<std::string> SharedTransfers::Add(std::string session, std::string principal,
+                                         std::unique_ptr<NodeTransfer> transfer) {
+  const base::Nanos time = idle_ + std::chrono::seconds(transfer->total_bytes() / kSlowestBytesPerSecondOfNetwork);
+  return Add({.session = std::move(session), .principal = std::move(principal), .nodes = std::move(transfer)}, time);
+}
+
+Result<std::string> SharedTransfers::Add(Transfer transfer, base::Nanos time) {
   std::string token = RandomId();
   transfer.alarm = std::make_unique<grpc::Alarm>();
   grpc::Alarm* const alarm = transfer.alarm.get();
@@ -118,7 +129,7 @@ void SharedTransfers::Exchange(base::Fd socket, std::string_view token, std::vec
   const auto found = state_->transfers.find(token);
   if (found == state_->transfers.end()) return;
   Transfer& transfer = found->second;
-  if (transfer.given || transfer.principal != principal) return;
+  if (transfer.given || transfer.principal != principal || transfer.nodes != nullptr) return;
   if (transfer.devices != nullptr) {
     transfer.given = transfer.devices->Offer(std::move(brought)).ok();
     if (transfer.given) SendDescriptors(socket, {});
@@ -142,11 +153,13 @@ Result<SharedTransfers::Committed> SharedTransfers::Take(std::string_view sessio
   HIR_ASSIGN(Transfer transfer, TakeOf(session, token));
   if (transfer.upload != nullptr) return Committed(std::move(transfer.upload));
   if (transfer.devices != nullptr) return Committed(std::move(transfer.devices));
+  if (transfer.nodes != nullptr && transfer.nodes->is_upload()) return Committed(std::move(transfer.nodes));
   return InvalidArgument("Commit of a tensor that is read: release it");
 }
 
-Status SharedTransfers::Release(std::string_view session, std::string_view token) {
-  return TakeOf(session, token).status();
+Result<std::unique_ptr<NodeTransfer>> SharedTransfers::Release(std::string_view session, std::string_view token) {
+  HIR_ASSIGN(Transfer transfer, TakeOf(session, token));
+  return std::move(transfer.nodes);
 }
 
 void SharedTransfers::EndSession(std::string_view session) {

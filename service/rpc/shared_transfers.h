@@ -17,6 +17,7 @@
 #include "csrc/base/fd.h"
 #include "csrc/base/status.h"
 #include "csrc/base/work_pool.h"
+#include "service/engine/node_transfer.h"
 #include "service/engine/transfer.h"
 
 namespace hir::service {
@@ -36,25 +37,29 @@ class SharedTransfers {
   Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<Upload> transfer);
   Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<Download> transfer);
   Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<DeviceTransfer> transfer);
+  Result<std::string> Add(std::string session, std::string principal, std::unique_ptr<NodeTransfer> transfer);
 
   // Sends the descriptors of `token` through `socket`, if it is `principal`'s and nobody has them yet; or takes those
   // that came with it, and sends a byte. Who gets nothing sees the connection end. Never blocks.
   void Exchange(base::Fd socket, std::string_view token, std::vector<base::Fd> brought, std::string_view principal);
 
-  // What a client commits. Errors: kNotFound: there is none, or no longer; kInvalidArgument: a Download.
-  using Committed = std::variant<std::unique_ptr<Upload>, std::unique_ptr<DeviceTransfer>>;
+  // What a client commits. Errors: kNotFound: there is none, or no longer; kInvalidArgument: one that it reads.
+  using Committed =
+      std::variant<std::unique_ptr<Upload>, std::unique_ptr<DeviceTransfer>, std::unique_ptr<NodeTransfer>>;
   Result<Committed> Take(std::string_view session, std::string_view token);
-  Status Release(std::string_view session, std::string_view token);
+  // What it was between a client and nodes; else null. Errors: kNotFound.
+  Result<std::unique_ptr<NodeTransfer>> Release(std::string_view session, std::string_view token);
   void EndSession(std::string_view session);
 
  private:
   struct Transfer {
     std::string session;
     std::string principal;
-    std::unique_ptr<Upload> upload = nullptr;  // One of the three.
+    std::unique_ptr<Upload> upload = nullptr;  // One of the four.
     std::unique_ptr<Download> download = nullptr;
     std::unique_ptr<DeviceTransfer> devices = nullptr;
-    bool is_none() const { return upload == nullptr && download == nullptr && devices == nullptr; }
+    std::unique_ptr<NodeTransfer> nodes = nullptr;
+    bool is_none() const { return upload == nullptr && download == nullptr && devices == nullptr && nodes == nullptr; }
     bool given = false;
     std::unique_ptr<grpc::Alarm> alarm = nullptr;
   };
@@ -65,6 +70,7 @@ class SharedTransfers {
     bool over = false;
   };
   Result<std::string> Add(Transfer transfer, const std::vector<SharedPart>& parts);
+  Result<std::string> Add(Transfer transfer, base::Nanos time);
   static Transfer Take(State& state, std::string_view token);
   Result<Transfer> TakeOf(std::string_view session, std::string_view token);
 

@@ -181,6 +181,14 @@ Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const 
                                   header.input().index());
 }
 
+void BeginNodeUpload(Engine& engine, const pb::UploadHeader& header, Engine::NodeTransferDone done) {
+  Result<TensorSpec> spec = SentSpec(header);
+  if (!spec.ok()) return done(spec.status());
+  const std::vector<bool> sent_once = spec->stored_once;
+  engine.BeginNodeUpload(header.session_id(), *std::move(spec), sent_once, header.input().program_id(),
+                         header.input().index(), std::move(done));
+}
+
 Result<bool> UploadCall::Begin(const pb::UploadHeader& header) {
   session_ = header.session_id();
   record_.session = CallLog::SessionName(session_);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -31,9 +32,27 @@ struct RankMessage {
   std::vector<int> fds = {};
 };
 
+// For a client, which writes or reads the bytes of shards where they are kept, past whoever heads: once.
+struct Ticket {
+  std::string secret = {};
+  std::string receipt = {};  // Of who has written all of them.
+  bool writes = false;
+  int64_t rank = 0;                  // Whose shards they are, or one of its node.
+  std::vector<int64_t> shards = {};  // That get the same bytes; to be read: one.
+  int64_t bytes = 0;                 // Of each.
+};
+
+// Some tickets, which end with it. Threads: any, one at a time.
+class Grant {
+ public:
+  virtual ~Grant() = default;
+  // OK, or why what was written is not there any more, as far as is known.
+  virtual Status failure() const = 0;
+};
+
 // Threads: one owns it (and lives as long: processes die with the thread that started them); while that one sleeps in
-// Watch, who holds its lock may Post, Look and TakePosted; snapshot(), Interrupt(), Nudge(), OnHealth() and Pause()
-// from any.
+// Watch, who holds its lock may Post, Look and TakePosted; snapshot(), Interrupt(), Nudge(), OnHealth(), Pause() and
+// Ask() from any.
 class Ranks {
  public:
   virtual ~Ranks() = default;
@@ -112,6 +131,14 @@ class Ranks {
   // Errors: kNotFound: there is no such node; kFailedPrecondition: there is but one.
   virtual Status SetDrained(int64_t /*node*/, bool /*drained*/) {
     return {Code::kFailedPrecondition, "this daemon is no cluster's: it has no nodes to drain"};
+  }
+
+  // `granted` gets tickets that are good, once, on any thread; it must not block.
+  // Errors: kFailedPrecondition: no client gets past this daemon; kUnavailable: a node is not there;
+  //         kResourceExhausted: it has no room for shards that are to be written.
+  using Granted = std::function<void(Result<std::unique_ptr<Grant>>)>;
+  virtual void Ask(std::vector<Ticket> /*tickets*/, Granted granted) {
+    granted(Status(Code::kFailedPrecondition, "all shards are this daemon's, or its devices'"));
   }
 
   // What other threads may know.

@@ -186,8 +186,16 @@ BUGS = [
     Bug(
         "a_replaced_head",
         "What a head says that was replaced is heard.",
-        "  const std::scoped_lock lock(mutex_);\n  if (!fence_.Hears(number)) return;\n  if (message.has_remember())",
-        "  const std::scoped_lock lock(mutex_);\n  if (message.has_remember())",
+        "  std::unique_lock lock(mutex_);\n  if (!fence_.Hears(number)) return;\n  if (message.has_remember())",
+        "  std::unique_lock lock(mutex_);\n  if (message.has_remember())",
+        file=AGENT,
+        test="agent_test",
+    ),
+    Bug(
+        "tickets_of_a_replaced_head",
+        "What a head that was replaced granted to clients stays granted.",
+        "  say_ = nullptr;\n  tickets_.Clear();\n",
+        "  say_ = nullptr;\n",
         file=AGENT,
         test="agent_test",
     ),

@@ -192,6 +192,59 @@ TEST_F(AgentTest, AHeadThatWasReplacedIsNotHeard) {
   for (const pb::ToWorker& message : ranks_.heard()) EXPECT_FALSE(message.has_execute());
 }
 
+// A put past the head: the shard is there for the order that binds it, and whole; its ticket ends with the head.
+TEST_F(AgentTest, WhatAClientWroteIsThereForRanksAndForALaterHead) {
+  Heard heard;
+  const int64_t head = *Join(heard, 1);
+  Start(head, 1);
+  heard.Next(pb::FromNode::kStarted);
+  const auto grant = [&](int64_t to, int64_t number, char secret, int64_t shard) {
+    pb::ToNode message;
+    message.mutable_grant()->set_number(number);
+    pb::Ticket& ticket = *message.mutable_grant()->add_tickets();
+    ticket.set_secret(std::string(32, secret));
+    ticket.set_receipt("all");
+    ticket.set_writes(true);
+    ticket.set_bytes(5);
+    ticket.add_shards(shard);
+    agent_->Take(to, message);
+  };
+  grant(head, 1, 'a', 7);
+  grant(head, 2, 'b', 8);
+  const pb::Granted first = heard.Next(pb::FromNode::kGranted).granted();
+  EXPECT_EQ(first.number(), 1);
+  EXPECT_EQ(first.error().code(), 0) << first.error().message();
+  EXPECT_EQ(heard.Next(pb::FromNode::kGranted).granted().number(), 2);
+  const Result<Tickets::Use> use = agent_->tickets().Begin(std::string(32, 'a'), true, [] {});
+  ASSERT_TRUE(use.ok()) << use.status().ToString();
+  EXPECT_EQ(*agent_->tickets().Written(*use), "all");
+  agent_->tickets().End(*use);
+
+  const size_t fds = ranks_.num_fds();
+  pb::ToNode bind;
+  pb::DeviceShard& shard =
+      *Order(bind, 1, 1)->add_parts()->mutable_message()->mutable_bind()->add_shards();  // Without bytes before.
+  bind.mutable_order()->mutable_parts(0)->add_ranks(0);
+  shard.set_id(7);
+  shard.set_bytes(5);
+  agent_->Take(head, bind);
+  const pb::Answer bound = heard.Next(pb::FromNode::kAnswer).answer();
+  EXPECT_EQ(bound.error().code(), 0) << bound.error().message();
+  EXPECT_EQ(ranks_.num_fds(), fds + 1);
+
+  Heard later;
+  const int64_t next = *Join(later, 2);
+  EXPECT_THAT(later.Next(pb::FromNode::kJoined).joined().shards(), testing::ElementsAre(7));  // Nobody wrote 8.
+  EXPECT_EQ(agent_->tickets().Begin(std::string(32, 'b'), true, [] {}).status().code(), Code::kNotFound);
+  EXPECT_EQ(agent_->kept_bytes(), 5);
+  const size_t said = later.size();
+  grant(head, 3, 'c', 9);  // Of a term that is over.
+  grant(next, 1, 'd', 9);
+  EXPECT_EQ(later.Next(pb::FromNode::kGranted).granted().number(), 1);
+  EXPECT_EQ(later.size(), said + 1);
+  EXPECT_EQ(agent_->tickets().Begin(std::string(32, 'c'), true, [] {}).status().code(), Code::kNotFound);
+}
+
 TEST_F(AgentTest, ShardsOutliveRanksAndTheLinkOfTheSameHead) {
   Heard heard;
   int64_t head = *Join(heard, 1);

@@ -56,6 +56,107 @@ TEST(ClusterRanks, RunsOnAllNodes) {
   EXPECT_EQ(mesh.network->wrong(), "");
 }
 
+// Tickets for a shard on each node; what became of them.
+struct Asked {
+  Asked(Mesh& mesh, int64_t first_shard) {
+    std::vector<Ticket> tickets;
+    for (int64_t rank = 0; rank < mesh.ranks->size(); ++rank)
+      tickets.push_back({.secret = "s", .writes = true, .rank = rank, .shards = {first_shard + rank}, .bytes = 8});
+    mesh.ranks->Ask(std::move(tickets), [this](Result<std::unique_ptr<Grant>> granted) {
+      ++told;
+      status = granted.status();
+      if (granted.ok()) grant = *std::move(granted);
+    });
+  }
+  int told = 0;
+  Status status;
+  std::unique_ptr<Grant> grant;
+};
+
+TEST(ClusterRanksTickets, AreGrantedByAllNodesOrByNone) {
+  Mesh mesh(3, 2, {}, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  Asked asked(mesh, 1);
+  EXPECT_EQ(asked.told, 0);
+  mesh.Rest(milliseconds(1));
+  ASSERT_EQ(asked.told, 1);
+  ASSERT_TRUE(asked.status.ok());
+  EXPECT_TRUE(asked.grant->failure().ok());
+  for (int64_t node = 0; node < 3; ++node) EXPECT_EQ(mesh.network->num_grants(node), 1);
+  asked.grant = nullptr;
+  mesh.Rest(milliseconds(1));
+  for (int64_t node = 0; node < 3; ++node) EXPECT_EQ(mesh.network->num_grants(node), 0);
+  mesh.network->RefuseGrants(1, ResourceExhausted("it is full"));
+  Asked refused(mesh, 7);
+  mesh.Rest(milliseconds(1));
+  EXPECT_EQ(refused.told, 1);
+  EXPECT_EQ(refused.status.ToString(), "RESOURCE_EXHAUSTED: it is full");
+  mesh.Rest(milliseconds(1));
+  for (int64_t node = 0; node < 3; ++node) EXPECT_EQ(mesh.network->num_grants(node), 0);
+}
+
+// Also while a run is under way: no put waits for it.
+TEST(ClusterRanksTickets, AreGrantedWhileARunIsUnderWay) {
+  NetworkModel model;
+  model.run = seconds(1);
+  Mesh mesh(2, 1, model, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  Asked asked(mesh, 1);
+  base::Nanos told_after = {};
+  const base::Nanos began = mesh.network->Now();
+  mesh.ranks->OnWait([&]() -> Result<base::Nanos> {
+    if (asked.told > 0 && told_after == base::Nanos()) told_after = mesh.network->Now() - began;
+    return mesh.network->Now() + milliseconds(1);
+  });
+  ASSERT_TRUE(mesh.Run().ok());
+  EXPECT_EQ(asked.told, 1);
+  EXPECT_LT(told_after, milliseconds(10));
+  EXPECT_GT(mesh.network->Now() - began, seconds(1));
+}
+
+TEST(ClusterRanksTickets, WithoutAMeshAreRefused) {
+  Mesh mesh(2, 1, {}, 1);
+  Asked asked(mesh, 1);
+  mesh.Rest(milliseconds(1));
+  EXPECT_EQ(asked.told, 1);
+  EXPECT_EQ(asked.status.code(), Code::kUnavailable);
+  Mesh gpus(2, 1, {}, 1, /*on_devices=*/true);
+  Asked by_head(gpus, 1);
+  EXPECT_EQ(by_head.told, 1);
+  EXPECT_EQ(by_head.status.code(), Code::kFailedPrecondition);
+}
+
+// Whatever happens to nodes and links, who asks is told once, and nothing is left granted of what has ended.
+TEST(ClusterRanksTickets, WhateverHappensToNodesAreAnsweredOnce) {
+  int64_t granted = 0, refused = 0, lost = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    NetworkModel model;
+    model.faults = 20;
+    Mesh mesh(3, 2, model, seed);
+    std::vector<std::unique_ptr<Asked>> all;
+    for (int i = 0; i < 40; ++i) {
+      if (!mesh.ranks->healthy()) (void)mesh.ranks->Start();
+      all.push_back(std::make_unique<Asked>(mesh, 1 + 6 * i));
+      if (mesh.ranks->healthy() && i % 3 == 0) (void)mesh.Run();
+      mesh.Rest(milliseconds(1));
+      if (i % 2 == 0) all.back()->grant = nullptr;
+    }
+    mesh.Rest(seconds(20));
+    for (const auto& asked : all) {
+      ASSERT_EQ(asked->told, 1) << "seed " << seed;
+      ++(asked->status.ok() ? granted : refused);
+      if (asked->grant != nullptr && !asked->grant->failure().ok()) ++lost;
+      asked->grant = nullptr;
+    }
+    mesh.Rest(seconds(20));
+    for (int64_t node = 0; node < 3; ++node) ASSERT_EQ(mesh.network->num_grants(node), 0) << "seed " << seed;
+  }
+  std::cout << granted << " granted, " << refused << " refused, " << lost << " lost later" << std::endl;
+  EXPECT_GT(granted, 0);
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(lost, 0);
+}
+
 TEST(ClusterRanks, WhoHasNothingToDoIsNotAsked) {
   Mesh mesh(3, 2, {}, 1);
   ASSERT_TRUE(mesh.ranks->Start().ok());

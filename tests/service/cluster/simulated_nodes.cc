@@ -55,6 +55,7 @@ void SimulatedNodes::Lose(int64_t node, const std::string& why, bool dies) {
   ++its.link;  // Whatever is on its way.
   its.is_up = false;
   its.generation = 0;  // A node without a head ends its ranks.
+  its.grants.clear();
   if (dies) ++its.incarnation;
   const base::Nanos noticed = now_ + (dies ? milliseconds(1) : kLease);
   At(noticed, node, [this, node, why] { events_.push({.node = node, .lost = Unavailable(why), .message = {}}); });
@@ -107,6 +108,18 @@ void SimulatedNodes::Arrive(int64_t node, pb::ToNode& message) {
     }
     if (fault == Fault::kRankStops) return;  // Its setup takes for ever.
     return Say(node, std::move(started));
+  }
+  if (message.has_revoke()) its.grants.erase(message.revoke().number());
+  if (message.has_grant()) {
+    pb::FromNode granted;
+    granted.mutable_granted()->set_number(message.grant().number());
+    if (its.refuses.ok()) {
+      its.grants.insert(message.grant().number());
+    } else {
+      granted.mutable_granted()->mutable_error()->set_code(static_cast<int>(its.refuses.code()));
+      granted.mutable_granted()->mutable_error()->set_message(std::string(its.refuses.message()));
+    }
+    return Say(node, std::move(granted));
   }
   if (!message.has_order()) return;
   its.is_deaf = fault == Fault::kRankStops;

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -43,6 +44,9 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
 
   std::string IncarnationOf(int64_t node) const;
   void SetLink(double bytes_per_us) { model_.link_bytes_per_us = bytes_per_us; }  // Of all nodes.
+  // Grants that the node has made, and that were not revoked.
+  int64_t num_grants(int64_t node) const { return std::ssize(nodes_[static_cast<size_t>(node)].grants); }
+  void RefuseGrants(int64_t node, Status why) { nodes_[static_cast<size_t>(node)].refuses = std::move(why); }
   bool is_up(int64_t node) const { return nodes_[static_cast<size_t>(node)].is_up; }
 
   // Seen by the nodes; what is wrong with what they saw, or "".
@@ -61,6 +65,8 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
     int64_t ended = 0;       // The latest that was ended.
     int64_t seq = 0;         // Of the latest order.
     bool is_deaf = false;    // Its ranks never answer, in this generation.
+    std::set<int64_t> grants = {};
+    Status refuses = {};
   };
   enum class Fault { kNone, kNodeDies, kCutOff, kRankDies, kRankStops };
   Fault Draw();

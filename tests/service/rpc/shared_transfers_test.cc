@@ -163,7 +163,7 @@ TEST_F(SharedTransfersTest, EndsWithItsSession) {
   SharedTransfers transfers(kLong, pool);
   const std::string other = *store.OpenSession("uid:1");
   const std::string token = *transfers.Add(session, "uid:1", Reserve(8));
-  EXPECT_EQ(transfers.Release(other, token).code(), Code::kNotFound);
+  EXPECT_EQ(transfers.Release(other, token).status().code(), Code::kNotFound);
   EXPECT_EQ(store.tensor_bytes(), 8);
   transfers.EndSession(other);
   EXPECT_EQ(store.tensor_bytes(), 8);
@@ -178,7 +178,7 @@ TEST_F(SharedTransfersTest, EndsByTime) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (store.tensor_bytes() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(store.tensor_bytes(), 0);
-  EXPECT_NE(transfers.Release(session, token).message().find("transfer_idle_ms = 1"), std::string::npos);
+  EXPECT_NE(transfers.Release(session, token).status().message().find("transfer_idle_ms = 1"), std::string::npos);
 }
 
 // Whoever keeps a descriptor keeps no memory.

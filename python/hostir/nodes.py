@@ -1,0 +1,146 @@
+"""Shards to and from the nodes of a cluster that keep them, past its head: several at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+
+from . import tls, wire
+from .address import target
+from .errors import DeadlineExceeded, HostirError
+from .reach import Reach
+from .shared_memory import part_of
+
+LEAST_BYTES = 512 << 10  # Below, the head's one round trip is faster (benchmarks/cluster_transfers.py).
+_CHUNK_BYTES = 1 << 20
+_AT_ONCE = 8  # Shards.
+_AGAIN_SECONDS = 10.0  # So long one that was not reached is not tried.
+_OPTIONS = [  # One that dies, or is cut off, is noticed as soon as its head notices.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),  # So long an attempt to connect lasts.
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+class NotReached(Exception):
+    """What was to go to or come from a node does not: why."""
+
+
+class Nodes:
+    """Those whose addresses a daemon names. Threads: any may call."""
+
+    def __init__(self, head: Reach, ca: str | None, cert: str | None, key: str | None) -> None:
+        self._head = head
+        self._files = (ca, cert, key)
+        self._lock = threading.Lock()
+        self._channels: dict[str, grpc.Channel] = {}  # By address. Guarded by _lock, as the next.
+        self._closed_to: dict[str, tuple[float, str]] = {}  # Until when, and why.
+
+    def write(self, values: np.ndarray[Any, Any], shards: Sequence[Any], seconds: float | None) -> list[str]:
+        """The receipts for ``values``, in the shards' order. Raises NotReached, DeadlineExceeded."""
+        return self._each(shards, lambda shard, stub: stub.write(_block(values, shard), shard.ticket, seconds))
+
+    def read(self, values: np.ndarray[Any, Any], shards: Sequence[Any], seconds: float | None) -> None:
+        """The shards' elements to ``values``, which has been allocated. Raises NotReached, DeadlineExceeded."""
+        self._each(shards, lambda shard, stub: stub.read(part_of(values, shard), shard, seconds))
+
+    def _each(self, shards: Sequence[Any], move: Callable[[Any, _Stub], Any]) -> list[Any]:
+        def one(shard: Any) -> Any:
+            where = shard.node or "the head"
+            try:
+                return move(shard, self._stub(shard.node))
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise DeadlineExceeded(f"bytes of a shard, to or from {where}, took longer than they may") from None
+                why = f"{where}: {error.code().name}: {error.details()}"
+                if error.code() == grpc.StatusCode.UNAVAILABLE and shard.node:
+                    self._close_to(shard.node, why)
+            except (OSError, ValueError, HostirError) as error:  # Too few bytes; closed; no files for that address.
+                why = f"{where}: {error}"
+            raise NotReached(why)
+
+        if len(shards) == 1:
+            return [one(shards[0])]
+        with ThreadPoolExecutor(min(_AT_ONCE, len(shards)), "hostir-shard") as pool:
+            return [done.result() for done in [pool.submit(one, shard) for shard in shards]]
+
+    def _stub(self, address: str) -> _Stub:
+        """Raises OSError for one that was not reached a moment ago."""
+        if not address:
+            return _Stub(self._head.channel)
+        with self._lock:
+            until, why = self._closed_to.get(address, (0.0, ""))
+            if time.monotonic() < until:
+                raise OSError(f"not tried, since a moment ago {why}")
+            channel = self._channels.get(address)
+            if channel is None:
+                files = tls.files_for(address, *self._files)
+                channel = self._channels[address] = tls.channel(target(address), files, _OPTIONS)
+        return _Stub(channel)
+
+    def _close_to(self, address: str, why: str) -> None:
+        with self._lock:
+            self._closed_to[address] = (time.monotonic() + _AGAIN_SECONDS, why)
+            channel = self._channels.pop(address, None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        with self._lock:
+            channels = list(self._channels.values())
+            self._channels.clear()
+        for channel in channels:
+            channel.close()
+
+
+class _Stub:
+    """Of one node's service. Raises gRPC's errors."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._write, self._read = wire.shard_methods(channel)
+
+    def write(self, block: memoryview, ticket: str, seconds: float | None) -> str:
+        pieces = (block[at : at + _CHUNK_BYTES] for at in range(0, block.nbytes, _CHUNK_BYTES))
+        reply = self._write(pieces, timeout=seconds, metadata=(("hostir-ticket", ticket),))
+        return str(reply.receipt)
+
+    def read(self, part: np.ndarray[Any, Any], shard: Any, seconds: float | None) -> None:
+        stored = tuple(shard.stored)
+        in_place = part.shape == stored and part.flags.c_contiguous
+        block = part if in_place else np.empty(stored, part.dtype)
+        into = block.reshape(-1).view(np.uint8)
+        at = 0
+        for data in self._chunks(shard.ticket, seconds):
+            into[at : at + len(data)] = np.frombuffer(data, np.uint8)
+            at += len(data)
+        if at != into.nbytes:
+            raise OSError(f"{at} of {into.nbytes} bytes came")
+        if not in_place:
+            part[...] = block[tuple(slice(0, n) for n in part.shape)]
+
+    def _chunks(self, ticket: str, seconds: float | None) -> Iterator[bytes]:
+        stream = self._read(wire.shards_pb2.ReadRequest(), timeout=seconds, metadata=(("hostir-ticket", ticket),))
+        for message in stream:
+            yield message.data
+
+
+def _block(values: np.ndarray[Any, Any], shard: Any) -> memoryview:
+    """The bytes of a shard, whose block may be longer than its elements."""
+    part = part_of(values, shard)
+    stored = tuple(shard.stored)
+    if part.shape != stored:
+        block = np.zeros(stored, part.dtype)
+        block[tuple(slice(0, n) for n in part.shape)] = part
+        part = block
+    return np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
