@@ -352,6 +352,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       node.owes = false;
       return FromError(message.ended().cause());
     }
+    case pb::FromNode::kBeat:
     case pb::FromNode::BODY_NOT_SET: break;
   }
   return {};
