@@ -186,10 +186,26 @@ BUGS = [
     Bug(
         "a_replaced_head",
         "What a head says that was replaced is heard.",
-        "  const std::scoped_lock lock(mutex_);\n  if (!fence_.Hears(number)) return;\n  if (message.has_remember())",
-        "  const std::scoped_lock lock(mutex_);\n  if (message.has_remember())",
+        "  const std::scoped_lock lock(mutex_);\n  if (!fence_.Hears(number)) return;\n  if (message.has_taken())",
+        "  const std::scoped_lock lock(mutex_);\n  if (message.has_taken())",
         file=AGENT,
         test="agent_test",
+    ),
+    Bug(
+        "a_bind_before_its_bytes",
+        "An order overtakes the bytes that it binds, where they wait for room.",
+        "    if (size == 0) return {};\n",
+        "    if (size == 0) break;\n",
+        file=CLUSTER,
+        test="cluster_ranks_test",
+    ),
+    Bug(
+        "slow_is_stuck",
+        "A transfer that goes on over a slow link runs into the limit of what does not.",
+        "base::Nanos end = std::max(began_, moved_) + limit.time + kNodeGrace;",
+        "base::Nanos end = began_ + limit.time + kNodeGrace;",
+        file=CLUSTER,
+        test="cluster_ranks_test",
     ),
     Bug(
         "heads_without_a_lease",
