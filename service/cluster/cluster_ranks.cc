@@ -314,6 +314,8 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     node.owes = false;
     node.window = {};
     node.DropBulk();
+    node.released.insert(node.released.end(), node.told.begin(), node.told.end());
+    node.told.clear();
     if (!std::exchange(node.has_ranks, false)) return {};
     return Unavailable(
         base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), "), during ", what, Next()));
@@ -324,6 +326,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     case pb::FromNode::kStarted: {
       if (message.started().generation() != generation_ || !healthy_) return {};
       node.owes = false;
+      node.told.clear();  // Before the start.
       node.pids.assign(message.started().pids().begin(), message.started().pids().end());
       const Status status = FromError(message.started().error());
       if (!status.ok()) node.has_ranks = false;
@@ -331,6 +334,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     }
     case pb::FromNode::kAnswer: {
       if (message.answer().seq() != seq_ || !node.owes) return {};
+      node.told.clear();  // Before the order.
       return HandleAnswer(node, *message.mutable_answer());
     }
     case pb::FromNode::kPublished:
@@ -402,6 +406,7 @@ void ClusterRanks::Remind() {
       node.released.insert(node.released.end(), node.unknown.begin(), node.unknown.end());
       messages.front().mutable_dropped()->Add(node.released.begin(), node.released.end());
       node.unknown.clear();
+      node.told.insert(node.told.end(), node.released.begin(), node.released.end());
       node.released.clear();
     }
     for (pb::Remember& remember : messages) {

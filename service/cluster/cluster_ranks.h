@@ -100,7 +100,8 @@ class ClusterRanks final : public Ranks {
     bool is_drained = false;
     int64_t newest = 0;      // The largest number of a shard when it last had a part: it has none of later ones.
     bool takes_part = true;  // In this generation, or the latest.
-    std::vector<int64_t> released = {};  // While it had no part.
+    std::vector<int64_t> released = {};  // While it had no part,
+    std::vector<int64_t> told = {};      // and what it was told of them: it may not have heard.
     bool has_ranks = false;              // Of this generation.
     bool owes = false;                   // A start or an answer.
     std::string where = {};              // Of a late one.

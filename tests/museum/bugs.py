@@ -208,6 +208,14 @@ BUGS = [
         test="cluster_ranks_test",
     ),
     Bug(
+        "told_and_not_heard",
+        "What a node is told to release, over a link that drops at once, it keeps for good.",
+        "    node.released.insert(node.released.end(), node.told.begin(), node.told.end());\n",
+        "",
+        file=CLUSTER,
+        test="cluster_ranks_test",
+    ),
+    Bug(
         "heads_without_a_lease",
         "Who finds another head elected takes itself for the head still.",
         "  if (view_.term > own_term_) Depose();",

@@ -146,6 +146,31 @@ TEST(ClusterRanks, WhoTakesNoMoreBytesIsNamed) {
   EXPECT_TRUE(mesh.Run().ok());  // Of what was to follow nothing is sent.
 }
 
+TEST(ClusterRanks, WhatIsReleasedIsToldAgainWhereTheLinkDropsAtOnce) {
+  Mesh mesh(2, 1, {}, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  ASSERT_TRUE(mesh.Transfer(true, 100, seconds(5)).ok());  // Shards 1 and 2.
+  const auto starts = [&] {
+    for (int i = 0; i < 20 && !mesh.ranks->healthy(); ++i) {
+      if (!mesh.ranks->Start().ok()) mesh.Rest(seconds(1));
+    }
+    return mesh.ranks->healthy();
+  };
+  mesh.network->CutOff(1);
+  ASSERT_FALSE(mesh.Run(seconds(10)).ok());
+  ASSERT_TRUE(starts());
+  ASSERT_FALSE(mesh.ranks->WhyAbsent(1).ok());
+  std::vector<std::vector<RankMessage>> messages(2);
+  for (auto& of_rank : messages) of_rank.emplace_back().message.mutable_release()->add_shards(2);
+  ASSERT_TRUE(mesh.ranks->Call(std::move(messages), {seconds(1), ""}, "a release", Ranks::Waits::kNobody).ok());
+  mesh.network->LoseAtRemember(1);
+  for (int i = 0; i < 20 && !mesh.network->dropped(1).contains(2); ++i) {
+    mesh.Rest(seconds(1));
+    ASSERT_TRUE(starts());
+  }
+  EXPECT_TRUE(mesh.network->dropped(1).contains(2));
+}
+
 // HOSTIR_SEEDS meshes, from HOSTIR_SEED on.
 TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
   const char* const seeds = std::getenv("HOSTIR_SEEDS");
