@@ -324,7 +324,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
   switch (message.body_case()) {
     case pb::FromNode::kJoined: Joined(node, message.joined()); return {};
     case pb::FromNode::kStarted: {
-      if (message.started().generation() != generation_ || !healthy_) return {};
+      if (message.started().generation() != generation_ || !node.has_ranks || !healthy_) return {};
       node.owes = false;
       node.told.clear();  // Before the start.
       node.pids.assign(message.started().pids().begin(), message.started().pids().end());
@@ -333,13 +333,13 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return status.ok() ? status : status.WithContext(nodes_->NameOf(event.node));
     }
     case pb::FromNode::kAnswer: {
-      if (message.answer().seq() != seq_ || !node.owes) return {};
+      if (message.answer().seq() != seq_ || !node.owes || phase_ == Phase::kStarting) return {};
       node.told.clear();  // Before the order.
       return HandleAnswer(node, *message.mutable_answer());
     }
     case pb::FromNode::kPublished:
-      return healthy_ ? Published(message.published().key(), message.published().value()) : Status();
-    case pb::FromNode::kWanted: return healthy_ ? Wanted(event.node, message.wanted().key()) : Status();
+      return node.has_ranks ? Published(message.published().key(), message.published().value()) : Status();
+    case pb::FromNode::kWanted: return node.has_ranks ? Wanted(event.node, message.wanted().key()) : Status();
     case pb::FromNode::kBytes: WriteFetched(event.node, message.bytes()); return {};
     case pb::FromNode::kTaken:
       node.window.Taken(clock().Now());
@@ -362,10 +362,13 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return {};
     }
     case pb::FromNode::kEnded: {
-      if (message.ended().generation() != generation_ || !healthy_) return {};
+      if (message.ended().generation() != generation_ || !node.has_ranks) return {};
       node.has_ranks = false;
       node.owes = false;
-      return FromError(message.ended().cause());
+      Status cause = FromError(message.ended().cause());
+      return cause.ok()
+                 ? Internal(base::Cat("the ranks of ", nodes_->NameOf(event.node), " ended, and it does not say why"))
+                 : cause;
     }
     case pb::FromNode::kBeat:
     case pb::FromNode::BODY_NOT_SET: break;

@@ -171,6 +171,95 @@ TEST(ClusterRanks, WhatIsReleasedIsToldAgainWhereTheLinkDropsAtOnce) {
   EXPECT_TRUE(mesh.network->dropped(1).contains(2));
 }
 
+// A node that has gone mad: nothing that it says ends the head, and when it is sane the mesh serves.
+TEST(ClusterRanks, WhateverANodeSaysTheHeadGoesOn) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Prng prng(seed);
+    Mesh mesh(3, 2, {}, seed);
+    int64_t shard = 0;
+    const auto number = [&] {
+      const int64_t kSome[] = {0, 1, 2, 3, 5, -1, 1000, INT64_MAX, INT64_MIN, mesh.ranks->generation(), shard++ % 50};
+      return kSome[prng.Below(std::ssize(kSome))];
+    };
+    const auto error = [&](pb::Error* said) {
+      said->set_code(static_cast<int32_t>(number()));
+      said->set_message("mad");
+    };
+    for (int i = 0; i < 100; ++i) {
+      for (int64_t left = prng.Below(6); left > 0; --left) {
+        pb::FromNode message;
+        switch (prng.Below(11)) {
+          case 0: {
+            pb::Joined& joined = *message.mutable_joined();
+            joined.set_incarnation(prng.OneIn(2) ? mesh.network->IncarnationOf(2) : "other");
+            for (int64_t shards = prng.Below(5); shards > 0; --shards) joined.add_shards(number());
+            break;
+          }
+          case 1: {
+            message.mutable_started()->set_generation(number());
+            if (prng.OneIn(2)) error(message.mutable_started()->mutable_error());
+            for (int64_t pids = prng.Below(9); pids > 0; --pids) message.mutable_started()->add_pids(number());
+            break;
+          }
+          case 2:
+          case 3: {
+            pb::Answer& answer = *message.mutable_answer();
+            answer.set_seq(prng.OneIn(2) ? prng.Below(3 * i + 3) : number());
+            answer.set_ended(prng.OneIn(4));
+            if (prng.OneIn(2)) error(answer.mutable_error());
+            for (int64_t measured = prng.Below(9); measured > 0; --measured) answer.add_measured();
+            break;
+          }
+          case 4: message.mutable_published()->set_key(base::Cat(number())); break;
+          case 5: message.mutable_wanted()->set_key(base::Cat(number())); break;
+          case 6: {
+            pb::ShardBytes& bytes = *message.mutable_bytes();
+            bytes.set_shard(number());
+            bytes.set_total(number());
+            bytes.set_offset(number());
+            bytes.set_data(std::string(static_cast<size_t>(prng.Below(2000)), 'x'));
+            bytes.set_asks(prng.OneIn(2));
+            break;
+          }
+          case 7: message.mutable_late()->set_seq(number()); break;
+          case 8: {
+            message.mutable_ended()->set_generation(number());
+            if (prng.OneIn(2)) error(message.mutable_ended()->mutable_cause());
+            break;
+          }
+          case 9: {
+            message.mutable_usage()->set_generation(number());
+            message.mutable_usage()->set_num_threads(number());
+            for (int64_t ranks = prng.Below(9); ranks > 0; --ranks) message.mutable_usage()->add_cpu_ms(number());
+            for (int64_t ranks = prng.Below(9); ranks > 0; --ranks)
+              message.mutable_usage()->add_resident_bytes(number());
+            break;
+          }
+          default:
+            if (prng.OneIn(2)) message.mutable_taken();
+        }
+        mesh.network->Inject(2, std::move(message));
+      }
+      if (!mesh.ranks->healthy()) {
+        (void)mesh.ranks->Start();
+      } else if (prng.OneIn(2)) {
+        (void)mesh.Run();
+      } else {
+        (void)mesh.Transfer(prng.OneIn(2), 1 + prng.Below(1 << 18), seconds(5));
+      }
+      if (mesh.ranks->healthy()) mesh.ranks->Renew();
+    }
+    mesh.Rest(seconds(1));
+    bool is_right = false;
+    for (int i = 0; i < 20 && !is_right; ++i) {
+      if (!mesh.ranks->healthy() && !mesh.ranks->Start().ok()) continue;
+      is_right = mesh.Run().ok() && mesh.Transfer(false, 1000, seconds(5)).ok();
+    }
+    EXPECT_TRUE(is_right) << mesh.ranks->failure().ToString();
+  }
+}
+
 // HOSTIR_SEEDS meshes, from HOSTIR_SEED on.
 TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
   const char* const seeds = std::getenv("HOSTIR_SEEDS");
