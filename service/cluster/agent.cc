@@ -67,7 +67,7 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say, Over over) {
   int64_t number = 0;
   {
     const std::scoped_lock lock(mutex_);
-    HIR_ASSIGN(number, fence_.Join(join.term()));
+    HIR_ASSIGN(number, fence_.Join(join.term(), join.head()));
     before = EndHead();
     ended_ = 0;
     window_ = {};

@@ -42,7 +42,7 @@ class Agent {
   using Say = std::function<void(::hostir::v1::FromNode)>;
   // A head that joins is told by `say` from now on; the one before no longer, and `over` is called, with why, when this
   // one is that. The number that Take and Leave want.
-  // Errors: kFailedPrecondition: another version; kAborted: its term is over.
+  // Errors: kFailedPrecondition: another version; kAborted: its term is over, or another's.
   using Over = std::function<void(const Status& why)>;
   Result<int64_t> Join(const ::hostir::v1::Join& join, Say say, Over over);
   // Somebody has been elected for `term`: the heads of earlier ones are over.

@@ -184,6 +184,14 @@ BUGS = [
         test="election_test",
     ),
     Bug(
+        "two_heads_of_a_term",
+        "A node obeys a second head of the term whose head it has heard.",
+        "if (term == term_ && !head_.empty() && head != head_)",
+        "if (false)",
+        file=FENCE,
+        test="agent_test",
+    ),
+    Bug(
         "a_replaced_head",
         "What a head says that was replaced is heard.",
         "  const std::scoped_lock lock(mutex_);\n  if (!fence_.Hears(number)) return;\n  if (message.has_taken())",
