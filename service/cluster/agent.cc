@@ -17,7 +17,6 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr int64_t kRanksMax = int64_t{1} << 20;
 constexpr size_t kRecordsMax = size_t{1} << 20;
 constexpr int64_t kTimeoutUsMax = int64_t{1} << 50;  // 35 years.
@@ -54,6 +53,7 @@ Agent::~Agent() {
     say_ = nullptr;
     if (fleet_ != nullptr) fleet_->Interrupt(Unavailable("the daemon of this node is shutting down"));
   }
+  room_.notify_all();
   wakeup_.Signal();
   thread_.join();
 }
@@ -67,9 +67,10 @@ Result<int64_t> Agent::Join(const pb::Join& join, Say say, Over over) {
   int64_t number = 0;
   {
     const std::scoped_lock lock(mutex_);
-    HIR_ASSIGN(number, fence_.Join(join.term()));
+    HIR_ASSIGN(number, fence_.Join(join.term(), join.head()));
     before = EndHead();
     ended_ = 0;
+    window_ = {};
     say_ = std::make_shared<const Say>(std::move(say));
     over_ = std::move(over);
     if (std::exchange(knows_, join.knows()) != join.knows()) {
@@ -98,6 +99,7 @@ Agent::Over Agent::EndHead() {
   urgent_.clear();
   urgent_.emplace_back().mutable_end();  // Whatever ranks there are: a head's orders begin with a start.
   if (fleet_ != nullptr) fleet_->Nudge();
+  room_.notify_all();
   wakeup_.Signal();
   return std::exchange(over_, nullptr);
 }
@@ -121,10 +123,12 @@ bool Agent::hears_head() const {
 void Agent::Take(int64_t number, pb::ToNode message) {
   if (message.has_bytes()) {  // Here, so that no more of them wait than the stream holds.
     std::shared_ptr<KeptShards> kept;
+    std::shared_ptr<const Say> say;
     {
       const std::scoped_lock lock(mutex_);
       if (!fence_.Hears(number)) return;
       kept = kept_;
+      say = say_;
     }
     const pb::ShardBytes& bytes = message.bytes();
     // One that does not fit is missed by the order that binds it.
@@ -132,10 +136,18 @@ void Agent::Take(int64_t number, pb::ToNode message) {
       const int64_t shard = bytes.shard();
       kept->Drop({&shard, 1});
     }
-    return;
+    if (!bytes.asks() || say == nullptr) return;
+    pb::FromNode taken;
+    taken.mutable_taken();
+    return (*say)(std::move(taken));
   }
   std::unique_lock lock(mutex_);
   if (!fence_.Hears(number)) return;
+  if (message.has_taken()) {
+    window_.Taken(base::Clock::Steady().Now());
+    room_.notify_all();
+    return;
+  }
   if (message.has_remember()) return Remember(*message.mutable_remember());
   if (message.has_revoke()) return tickets_.Revoke(message.revoke().number());
   if (message.has_grant()) {
@@ -147,6 +159,7 @@ void Agent::Take(int64_t number, pb::ToNode message) {
   }
   if (message.has_provide() || message.has_end()) {
     if (message.has_end()) ended_ = std::max(ended_, message.end().generation());
+    room_.notify_all();
     urgent_.push_back(std::move(message));
     if (fleet_ != nullptr) fleet_->Nudge();
   } else {
@@ -345,7 +358,7 @@ void Agent::CarryOrder(const pb::Order& order) {
       }
     }
     shards_->SetWhole(written, true);
-    SayFetched();
+    status = SayFetched(order);
   }
   pb::FromNode message;
   pb::Answer& answer = *message.mutable_answer();
@@ -472,19 +485,30 @@ Status Agent::Run(const pb::Order& order) {
   return fleet_->Call(std::move(messages_), timeout, order.what(), waits);
 }
 
-void Agent::SayFetched() {
+Status Agent::SayFetched(const pb::Order& order) {
   for (const auto& [id, memory] : fetched_) {
-    const auto all = static_cast<size_t>(memory->bytes());
-    for (size_t offset = 0; offset < all; offset += kPieceBytes) {
+    for (int64_t offset = 0; offset < memory->bytes();) {
+      int64_t bytes = 0;
+      bool asks = false;
+      {
+        std::unique_lock lock(mutex_);
+        const auto is_over = [&] { return stopping_ || !fence_.Hears(served_) || ended_ >= order.generation(); };
+        room_.wait(lock, [&] { return is_over() || (bytes = window_.Next(memory->bytes() - offset)) > 0; });
+        if (is_over()) return Unavailable("the head wants no more bytes");
+        asks = window_.Sent(bytes, offset + bytes == memory->bytes(), base::Clock::Steady().Now());
+      }
       pb::FromNode message;
-      pb::ShardBytes& bytes = *message.mutable_bytes();
-      bytes.set_shard(id);
-      bytes.set_total(memory->bytes());
-      bytes.set_offset(static_cast<int64_t>(offset));
-      bytes.set_data(memory->data() + offset, std::min(kPieceBytes, all - offset));
+      pb::ShardBytes& said = *message.mutable_bytes();
+      said.set_shard(id);
+      said.set_total(memory->bytes());
+      said.set_offset(offset);
+      said.set_data(memory->data() + offset, static_cast<size_t>(bytes));
+      said.set_asks(asks);
       Tell(std::move(message));
+      offset += bytes;
     }
   }
+  return {};
 }
 
 }  // namespace hir::service

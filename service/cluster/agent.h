@@ -16,6 +16,7 @@
 
 #include "csrc/base/status.h"
 #include "hostir/v1/node.pb.h"
+#include "service/cluster/bulk_window.h"
 #include "service/cluster/kept_shards.h"
 #include "service/cluster/term_fence.h"
 #include "service/cluster/tickets.h"
@@ -42,7 +43,7 @@ class Agent {
   using Say = std::function<void(::hostir::v1::FromNode)>;
   // A head that joins is told by `say` from now on; the one before no longer, and `over` is called, with why, when this
   // one is that. The number that Take and Leave want.
-  // Errors: kFailedPrecondition: another version; kAborted: its term is over.
+  // Errors: kFailedPrecondition: another version; kAborted: its term is over, or another's.
   using Over = std::function<void(const Status& why)>;
   Result<int64_t> Join(const ::hostir::v1::Join& join, Say say, Over over);
   // Somebody has been elected for `term`: the heads of earlier ones are over.
@@ -73,8 +74,8 @@ class Agent {
   Status Run(const ::hostir::v1::Order& order);
   // Says what the ranks use, when a second has passed since it was said last.
   void SayUsage();
-  // The bytes of what was fetched.
-  void SayFetched();
+  // The bytes of what was fetched, as the head takes them. Errors: kUnavailable: it wants them no longer.
+  Status SayFetched(const ::hostir::v1::Order& order);
   void Tell(::hostir::v1::FromNode message);
   void Remember(::hostir::v1::Remember& remember);
   ::hostir::v1::FromNode AddTickets(const ::hostir::v1::Grant& grant);
@@ -104,6 +105,7 @@ class Agent {
   std::shared_ptr<const Say> say_;
   int64_t ended_ = 0;  // The latest generation that it ended: it may have done so before the start's turn came.
   TermFence fence_;
+  BulkWindow window_;  // Of what the head is sent.
   Over over_;
   std::string knows_;
   std::shared_ptr<KeptShards> kept_;                             // Of those who know, as the next.
@@ -111,6 +113,7 @@ class Agent {
   int64_t directory_term_ = 0;
   int64_t directory_count_ = 0;
   bool stopping_ = false;
+  std::condition_variable room_;  // In the window, or for nothing any more.
   Wakeup wakeup_;
   std::thread thread_;
 };

@@ -22,7 +22,6 @@ namespace {
 namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
 // A node says by itself that its ranks are late; so long after that it is the node that is.
 constexpr base::Nanos kNodeGrace = std::chrono::seconds(2);
 constexpr base::Nanos kOthersGrace = std::chrono::seconds(1);
@@ -142,7 +141,7 @@ Status ClusterRanks::Start() {
   }
   if (std::ssize(absent) == num_ranks_) return Break(std::move(away));  // Nobody is there.
   healthy_ = true;
-  began_ = clock().Now();
+  began_ = moved_ = clock().Now();
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
@@ -162,33 +161,34 @@ Status ClusterRanks::Start() {
     nodes_->Send(number, std::move(message));
   }
   const TimeLimit limit = {options_.setup_timeout, "setup_timeout_ms"};
-  const Status status = AwaitAll(began_ + limit.time, limit, "the start of the mesh", Waits::kEachOther);
+  const Status status = AwaitAll(limit, "the start of the mesh", Waits::kEachOther);
   phase_ = Phase::kResting;
   if (!status.ok()) return healthy_ ? Break(status) : status;
   Publish();
   return {};
 }
 
-Status ClusterRanks::SendShards(int64_t node, const RankMessage& message) {
-  size_t next = 0;
-  for (const pb::DeviceShard& shard : message.message.bind().shards()) {
-    if (!shard.has_memory()) continue;
-    HIR_CHECK(next < message.fds.size());
-    const int fd = message.fds[next++];
-    const auto all = static_cast<size_t>(shard.bytes());
-    for (size_t offset = 0; offset < all; offset += kPieceBytes) {
-      pb::ToNode piece;
-      pb::ShardBytes& bytes = *piece.mutable_bytes();
-      bytes.set_shard(shard.id());
-      bytes.set_total(shard.bytes());
-      bytes.set_offset(static_cast<int64_t>(offset));
-      std::string& data = *bytes.mutable_data();
-      data.resize(std::min(kPieceBytes, all - offset));
-      if (pread(fd, data.data(), data.size(), static_cast<off_t>(offset)) != std::ssize(data))
-        return Internal(base::Cat("the bytes of shard ", shard.id(), " cannot be read"));
-      nodes_->Send(node, std::move(piece));
-    }
+Status ClusterRanks::Pump(int64_t number) {
+  Node& node = of_node_[static_cast<size_t>(number)];
+  while (!node.bulk.empty()) {
+    Bulk& next = node.bulk.back();
+    const int64_t size = node.window.Next(next.bytes - next.offset);
+    if (size == 0) return {};
+    pb::ToNode piece;
+    pb::ShardBytes& bytes = *piece.mutable_bytes();
+    bytes.set_shard(next.shard);
+    bytes.set_total(next.bytes);
+    bytes.set_offset(next.offset);
+    std::string& data = *bytes.mutable_data();
+    data.resize(static_cast<size_t>(size));
+    if (pread(next.from.get(), data.data(), data.size(), next.offset) != size)
+      return Internal(base::Cat("the bytes of shard ", next.shard, " cannot be read"));
+    next.offset += size;
+    bytes.set_asks(node.window.Sent(size, next.offset == next.bytes, clock().Now()));
+    nodes_->Send(number, std::move(piece));
+    if (next.offset == next.bytes) node.bulk.pop_back();
   }
+  if (node.order) nodes_->Send(number, *std::exchange(node.order, std::nullopt));
   return {};
 }
 
@@ -206,7 +206,7 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
   first_error_ = {};
   measured_.assign(static_cast<size_t>(num_ranks_), {});
   fetched_.clear();
-  began_ = clock().Now();
+  began_ = moved_ = clock().Now();
   ++seq_;
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
@@ -228,15 +228,20 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
     for (Said& said : OnceEach(its)) {
       pb::Order::Part& part = *order.add_parts();
       if (std::ssize(said.ranks) < node.num_ranks) part.mutable_ranks()->Add(said.ranks.begin(), said.ranks.end());
-      if (Status sent = SendShards(static_cast<int64_t>(i), said.message); !sent.ok()) return Break(std::move(sent));
       size_t next_fd = 0;
+      for (const pb::DeviceShard& shard : said.message.message.bind().shards()) {
+        if (!shard.has_memory()) continue;
+        base::Fd from(dup(said.message.fds[next_fd++]));
+        if (shard.bytes() > 0) node.bulk.push_back({shard.id(), shard.bytes(), std::move(from)});
+      }
       for (const pb::DeviceShard& shard : said.message.message.fetch().shards())
-        fetched_[shard.id()] = {base::Fd(dup(said.message.fds[next_fd++])), shard.bytes()};
+        fetched_[shard.id()] = {static_cast<int64_t>(i), base::Fd(dup(said.message.fds[next_fd++])), shard.bytes()};
       *part.mutable_message() = std::move(said.message.message);
     }
     if (order.parts().empty()) continue;  // Nothing for it to do.
     node.owes = true;
-    nodes_->Send(static_cast<int64_t>(i), std::move(message));
+    node.order = std::move(message);
+    if (Status sent = Pump(static_cast<int64_t>(i)); !sent.ok()) return Break(std::move(sent));
   }
   return Await(timeout, what, waits);
 }
@@ -245,7 +250,7 @@ bool ClusterRanks::Post(const pb::Execute& execute) {
   HIR_CHECK(healthy_);
   first_error_ = {};
   measured_.assign(static_cast<size_t>(num_ranks_), {});
-  began_ = clock().Now();
+  began_ = moved_ = clock().Now();
   ++seq_;
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
@@ -267,16 +272,15 @@ bool ClusterRanks::Post(const pb::Execute& execute) {
 Status ClusterRanks::Await(TimeLimit timeout, std::string_view what, Waits waits) {
   if (!healthy_) return failure_;
   phase_ = Phase::kCalling;
-  const Status failure = AwaitAll(began_ + timeout.time, timeout, what, waits);
+  const Status failure = AwaitAll(timeout, what, waits);
   phase_ = Phase::kResting;
   if (failure.ok() && first_error_.ok()) first_error_ = CheckFetched();
   fetched_.clear();
   return failure.ok() ? first_error_ : failure;
 }
 
-Status ClusterRanks::AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits) {
+Status ClusterRanks::AwaitAll(TimeLimit limit, std::string_view what, Waits waits) {
   base::Nanos look_at = look_ ? base::Nanos() : base::Nanos::max();
-  base::Nanos end = deadline + kNodeGrace;
   for (Node& node : of_node_) node.where.clear();
   for (;;) {
     if (Status ended = HandleEvents(what); !ended.ok()) return Break(Cause(std::move(ended), what));
@@ -293,14 +297,15 @@ Status ClusterRanks::AwaitAll(base::Nanos deadline, TimeLimit limit, std::string
       look_at = *next;
     }
     const bool failed = !first_error_.ok() && waits == Waits::kEachOther;
+    base::Nanos end = std::max(began_, moved_) + limit.time + kNodeGrace;
     if (failed) end = std::min(end, failed_at_ + kOthersGrace);
     if (now >= end) {
       if (failed) return Break(first_error_);
       const auto late = std::ranges::find_if(of_node_, &Node::owes);
-      return Break(
-          {Code::kDeadlineExceeded,
-           base::Cat(what, " took longer than ", limit.limit, limit.limit.empty() ? "" : " = ", CeilMs(limit.time),
-                     " ms: ", nodes_->NameOf(late - of_node_.begin()), " does not answer", Next())});
+      const std::string stuck = late->bulk.empty() ? " does not answer" : " takes no more bytes: look at its link";
+      return Break({Code::kDeadlineExceeded,
+                    base::Cat(what, " took longer than ", limit.limit, limit.limit.empty() ? "" : " = ",
+                              CeilMs(limit.time), " ms: ", nodes_->NameOf(late - of_node_.begin()), stuck, Next())});
     }
     nodes_->Wait(-1, std::min(end, look_at));
   }
@@ -319,6 +324,10 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     node.owes = false;
     grants_->Lose(event.node,
                   Unavailable(base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), ")")));
+    node.window = {};
+    node.DropBulk();
+    node.released.insert(node.released.end(), node.told.begin(), node.told.end());
+    node.told.clear();
     if (!std::exchange(node.has_ranks, false)) return {};
     return Unavailable(
         base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), "), during ", what, Next()));
@@ -327,8 +336,9 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
   switch (message.body_case()) {
     case pb::FromNode::kJoined: Joined(node, message.joined()); return {};
     case pb::FromNode::kStarted: {
-      if (message.started().generation() != generation_ || !healthy_) return {};
+      if (message.started().generation() != generation_ || !node.has_ranks || !healthy_) return {};
       node.owes = false;
+      node.told.clear();  // Before the start.
       node.pids.assign(message.started().pids().begin(), message.started().pids().end());
       const Status status = FromError(message.started().error());
       if (!status.ok()) node.has_ranks = false;
@@ -336,14 +346,19 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return status.ok() ? status : status.WithContext(nodes_->NameOf(event.node));
     }
     case pb::FromNode::kAnswer: {
-      if (message.answer().seq() != seq_ || !node.owes) return {};
+      if (message.answer().seq() != seq_ || !node.owes || phase_ == Phase::kStarting) return {};
+      node.told.clear();  // Before the order.
       return HandleAnswer(node, *message.mutable_answer());
     }
     case pb::FromNode::kPublished:
-      return healthy_ ? Published(message.published().key(), message.published().value()) : Status();
-    case pb::FromNode::kWanted: return healthy_ ? Wanted(event.node, message.wanted().key()) : Status();
-    case pb::FromNode::kBytes: WriteFetched(message.bytes()); return {};
+      return node.has_ranks ? Published(message.published().key(), message.published().value()) : Status();
+    case pb::FromNode::kWanted: return node.has_ranks ? Wanted(event.node, message.wanted().key()) : Status();
+    case pb::FromNode::kBytes: WriteFetched(event.node, message.bytes()); return {};
     case pb::FromNode::kGranted: grants_->Hear(event.node, message.granted()); return {};
+    case pb::FromNode::kTaken:
+      node.window.Taken(clock().Now());
+      moved_ = clock().Now();
+      return Pump(event.node);
     case pb::FromNode::kLate:
       if (message.late().seq() != seq_ || !node.owes) return {};
       node.where = message.late().where();
@@ -361,11 +376,15 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return {};
     }
     case pb::FromNode::kEnded: {
-      if (message.ended().generation() != generation_ || !healthy_) return {};
+      if (message.ended().generation() != generation_ || !node.has_ranks) return {};
       node.has_ranks = false;
       node.owes = false;
-      return FromError(message.ended().cause());
+      Status cause = FromError(message.ended().cause());
+      return cause.ok()
+                 ? Internal(base::Cat("the ranks of ", nodes_->NameOf(event.node), " ended, and it does not say why"))
+                 : cause;
     }
+    case pb::FromNode::kBeat:
     case pb::FromNode::BODY_NOT_SET: break;
   }
   return {};
@@ -461,6 +480,7 @@ void ClusterRanks::TellNews() {
       node.released.insert(node.released.end(), node.unknown.begin(), node.unknown.end());
       messages.front().mutable_dropped()->Add(node.released.begin(), node.released.end());
       node.unknown.clear();
+      node.told.insert(node.told.end(), node.released.begin(), node.released.end());
       node.released.clear();
     }
     for (pb::Remember& remember : messages) {
@@ -506,19 +526,27 @@ void ClusterRanks::Provide(int64_t node, const std::string& key, const std::stri
   nodes_->Send(node, std::move(message));
 }
 
-void ClusterRanks::WriteFetched(const pb::ShardBytes& bytes) {
-  const auto into = fetched_.find(bytes.shard());
-  if (into == fetched_.end()) return;
-  const int64_t written =
-      pwrite(into->second.into.get(), bytes.data().data(), bytes.data().size(), static_cast<off_t>(bytes.offset()));
-  into->second.missing -= std::max<int64_t>(written, 0);
+void ClusterRanks::WriteFetched(int64_t node, const pb::ShardBytes& bytes) {
+  if (bytes.asks()) {
+    pb::ToNode taken;
+    taken.mutable_taken();
+    nodes_->Send(node, std::move(taken));
+  }
+  const auto found = fetched_.find(bytes.shard());
+  if (found == fetched_.end()) return;
+  Fetched& into = found->second;
+  const auto size = std::ssize(bytes.data());
+  if (into.node != node || bytes.offset() != into.there || size > into.bytes - into.there) return;  // None of it.
+  if (pwrite(into.into.get(), bytes.data().data(), bytes.data().size(), into.there) != size) return;
+  into.there += size;
+  moved_ = clock().Now();
 }
 
 Status ClusterRanks::CheckFetched() const {
   for (const auto& [shard, fetched] : fetched_) {
-    if (fetched.missing != 0)
-      return Status(Code::kDataLoss,
-                    base::Cat(fetched.missing, " bytes of shard ", shard, " did not come from its node"));
+    if (fetched.there != fetched.bytes)
+      return Status(Code::kDataLoss, base::Cat(fetched.bytes - fetched.there, " bytes of shard ", shard,
+                                               " did not come from ", nodes_->NameOf(fetched.node)));
   }
   return {};
 }
@@ -643,6 +671,7 @@ Status ClusterRanks::Break(Status cause) {
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
     node.owes = false;
+    node.DropBulk();
     node.pids.clear();
     node.usage.clear();
     if (served && node.takes_part) node.keeps = !options_.on_devices;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "csrc/base/busy_wait.h"
 #include "csrc/base/fd.h"
+#include "service/cluster/bulk_window.h"
 #include "service/cluster/grants.h"
 #include "service/cluster/nodes.h"
 #include "service/cluster/remembered.h"
@@ -81,6 +83,13 @@ class ClusterRanks final : public Ranks {
 
  private:
   enum class Phase { kStarting, kResting, kCalling };
+  // Bytes of a shard that are still to be sent.
+  struct Bulk {
+    int64_t shard = 0;
+    int64_t bytes = 0;
+    base::Fd from;
+    int64_t offset = 0;
+  };
   struct Node {
     int64_t first_rank = 0;
     int64_t num_ranks = 0;
@@ -93,13 +102,21 @@ class ClusterRanks final : public Ranks {
     bool is_drained = false;
     int64_t newest = 0;      // The largest number of a shard when it last had a part: it has none of later ones.
     bool takes_part = true;  // In this generation, or the latest.
-    std::vector<int64_t> released = {};               // While it had no part.
+    std::vector<int64_t> released = {};               // While it had no part,
+    std::vector<int64_t> told = {};                   // and what it was told of them: it may not have heard.
     bool has_ranks = false;                           // Of this generation.
     std::optional<::hostir::v1::NodeLink> link = {};  // As measured last.
     bool owes = false;                                // A start or an answer.
     std::string where = {};                           // Of a late one.
     std::vector<int64_t> pids = {};
     std::vector<Snapshot::Usage> usage = {};
+    BulkWindow window = {};
+    std::vector<Bulk> bulk = {};                     // Waits for room, the last first; and behind it
+    std::optional<::hostir::v1::ToNode> order = {};  // the order that binds it.
+    void DropBulk() {
+      bulk.clear();
+      order.reset();
+    }
   };
   size_t NodeOf(int64_t rank) const;
   void Joined(Node& node, const ::hostir::v1::Joined& joined);
@@ -114,8 +131,8 @@ class ClusterRanks final : public Ranks {
   Status OthersTakePart();
   // Notes the shards that `messages` release, for a node that has no part.
   void ReleaseAt(int64_t node, std::span<const std::vector<RankMessage>> messages);
-  // Waits until no node owes anything. Errors: why the generation is over.
-  Status AwaitAll(base::Nanos deadline, TimeLimit limit, std::string_view what, Waits waits);
+  // Waits until no node owes anything; while bytes move that may take longer. Errors: why the generation is over.
+  Status AwaitAll(TimeLimit limit, std::string_view what, Waits waits);
   // All events that there are. Errors: why the generation is over.
   Status HandleEvents(std::string_view what);
   Status Handle(NodeEvent& event, std::string_view what);
@@ -125,11 +142,11 @@ class ClusterRanks final : public Ranks {
   // `links` are of the nodes that take part, in order.
   void Measured(const google::protobuf::RepeatedPtrField<::hostir::v1::NodeLink>& links);
   void Provide(int64_t node, const std::string& key, const std::string& value);
-  void WriteFetched(const ::hostir::v1::ShardBytes& bytes);
+  void WriteFetched(int64_t node, const ::hostir::v1::ShardBytes& bytes);
   // Errors: kDataLoss: bytes that were wanted did not come, though every node said that all went well.
   Status CheckFetched() const;
-  // Sends the bytes of the shards that `message` binds with memory.
-  Status SendShards(int64_t node, const RankMessage& message);
+  // Sends what there is room for of the bytes that wait, and behind the last of them the order.
+  Status Pump(int64_t node);
   // The best reason of all that come within a moment: the first that is heard may be a consequence.
   Status Cause(Status first, std::string_view what);
   Status Break(Status cause);
@@ -143,7 +160,7 @@ class ClusterRanks final : public Ranks {
   const ClusterOptions options_;
   const std::unique_ptr<Nodes> nodes_;
   const std::shared_ptr<Grants> grants_;
-  std::vector<Node> of_node_;
+  std::deque<Node> of_node_;
   int64_t num_ranks_ = 0;
   base::BusyWait busy_wait_{base::BusyWait::Mode::kOff};
   Phase phase_ = Phase::kResting;
@@ -157,9 +174,12 @@ class ClusterRanks final : public Ranks {
   base::Nanos failed_at_ = {};
   RendezvousTable keys_;
   std::vector<::hostir::v1::Measured> measured_;
+  base::Nanos moved_ = {};  // When bytes of a shard came, or were taken, in the call.
   struct Fetched {
+    int64_t node = 0;
     base::Fd into;
-    int64_t missing = 0;
+    int64_t bytes = 0;
+    int64_t there = 0;  // The first of them: they come in order.
   };
   std::map<int64_t, Fetched> fetched_;  // By shard, in the call.
   Late late_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "csrc/base/status.h"
 
@@ -10,9 +11,10 @@ namespace hir::service {
 // Threads: one.
 class TermFence {
  public:
-  // A head of `term` is heard from now on, by the number that this gives; the one before no longer.
-  // Errors: kAborted: the term is over.
-  Result<int64_t> Join(int64_t term);
+  // The head `head` of `term` is heard from now on, by the number that this gives; the one before no longer. Where a
+  // term may have several heads, as by a list, `head` is empty.
+  // Errors: kAborted: the term is over, or has another head.
+  Result<int64_t> Join(int64_t term, const std::string& head);
   // Somebody was elected for `term`. Whether it ends the head that was heard.
   bool Raise(int64_t term);
   // No head is heard.
@@ -26,6 +28,7 @@ class TermFence {
 
  private:
   int64_t term_ = 0;
+  std::string head_;  // Of the term, if one was heard.
   int64_t head_term_ = 0;
   int64_t number_ = 0;
   bool hears_ = false;

@@ -83,6 +83,7 @@ class Engine {
   Result<std::string> OpenSession(std::string principal = {}, int64_t lease_ms = 0);
   // Its queued runs are not carried out, what it alone waits for is not planned; its handles are freed.
   void CloseSession(const std::string& session);
+  Status CheckSession(const std::string& session) const { return store_.CheckSession(session); }
   std::string PrincipalOf(const std::string& session) const { return store_.PrincipalOf(session); }
 
   using CompileDone = std::function<void(Result<std::shared_ptr<const Program>>)>;

@@ -16,6 +16,8 @@
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "hostir/v1/node.grpc.pb.h"
+#include "service/links/outbox.h"
+#include "service/links/silence.h"
 #include "service/os/wakeup.h"
 #include "service/tls/credentials.h"
 
@@ -25,22 +27,13 @@ namespace {
 namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
-// Who says nothing for so long is asked, and lost when that is not answered.
-constexpr int kKeepaliveMs = 1000;
-constexpr int kKeepaliveTimeoutMs = 2000;
 constexpr milliseconds kRetryMin{100};
 constexpr milliseconds kRetryMax{1000};
 constexpr milliseconds kLookAtEnd{50};
-// Of a link: what waits to be sent, and what was received and not taken.
-constexpr size_t kQueuedBytesMax = size_t{16} << 20;
 constexpr base::Nanos kSayWaitingEvery = std::chrono::seconds(5);
 
 std::shared_ptr<grpc::Channel> ChannelTo(const Address& address, const TlsFiles& tls) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kRetryMin.count()));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kRetryMax.count()));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kRetryMax.count()));
@@ -125,10 +118,9 @@ class OwnLink final : public Link {
 class GrpcLink final : public Link {
  public:
   GrpcLink(int64_t node, const Address& address, const TlsFiles& tls, pb::Join join, Inbox& inbox)
-      : node_(node), join_(std::move(join)), inbox_(inbox), channel_(ChannelTo(address, tls)), thread_([this] {
-          Loop();
-        }) {
+      : node_(node), address_(address), tls_(tls), join_(std::move(join)), inbox_(inbox) {
     join_.set_node(node);
+    thread_ = std::thread([this] { Loop(); });
   }
   ~GrpcLink() override {
     {
@@ -136,30 +128,23 @@ class GrpcLink final : public Link {
       stopping_ = true;
       if (context_ != nullptr) context_->TryCancel();
     }
-    changed_.notify_all();
+    outbox_.Close();
     thread_.join();
   }
 
-  void Send(pb::ToNode message) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !is_up_ || queued_bytes_ <= kQueuedBytesMax; });
-    if (!is_up_) return;
-    queued_bytes_ += message.ByteSizeLong();
-    queue_.push_back(std::move(message));
-    changed_.notify_all();
-  }
+  void Send(pb::ToNode message) override { outbox_.Push(std::move(message)); }
 
  private:
-  using Stream = grpc::ClientReaderWriter<pb::ToNode, pb::FromNode>;
-
   void Loop() {
     milliseconds pause = kRetryMin;
     while (!is_stopping()) {
+      if (channel_ == nullptr) channel_ = ChannelTo(address_, tls_);
       if (const Status ended = Serve(); told_ != ended.ToString()) {
         told_ = ended.ToString();
         inbox_.Push({.node = node_, .lost = ended});
       }
       if (std::exchange(was_up_, false)) pause = kRetryMin;
+      if (channel_ == nullptr) continue;
       // gRPC connects only while somebody waits for it.
       const auto until = std::chrono::system_clock::now() + pause;
       while (!is_stopping() && std::chrono::system_clock::now() < until) {
@@ -181,67 +166,47 @@ class GrpcLink final : public Link {
       if (stopping_) return Unavailable("the head is shutting down");
       context_ = &context;
     }
-    const std::unique_ptr<Stream> stream = pb::Node::NewStub(channel_)->Serve(&context);
+    Silence silence([&context] { context.TryCancel(); });
+    const auto stream = pb::Node::NewStub(channel_)->Serve(&context);
     pb::ToNode first;
     *first.mutable_join() = join_;
     NodeEvent event = {.node = node_};
     if (stream->Write(first) && stream->Read(&event.message)) {
-      Up(true);
+      outbox_.Open();
       was_up_ = true;
       told_.clear();
-      std::thread writer([&] { Write(*stream); });
+      std::thread writer([&] { outbox_.Write(*stream); });
       do {
+        silence.Heard();
+        if (event.message.has_beat()) continue;
         inbox_.Push(std::move(event));
         event = {.node = node_};
       } while (stream->Read(&event.message));
-      Up(false);
+      outbox_.Close();
       writer.join();
     }
     const grpc::Status status = stream->Finish();
     const std::scoped_lock lock(mutex_);
     context_ = nullptr;
+    if (silence.was_noticed()) {
+      channel_ = nullptr;  // Its connection may be a dead one, for minutes.
+      return Unavailable("nothing came from it for 5 s");
+    }
     if (status.ok()) return Unavailable("it ended the link");
     return {static_cast<Code>(status.error_code()), status.error_message()};
   }
 
-  void Up(bool up) {
-    const std::scoped_lock lock(mutex_);
-    is_up_ = up;
-    queue_.clear();
-    queued_bytes_ = 0;
-    changed_.notify_all();
-  }
-
-  void Write(Stream& stream) {
-    for (;;) {
-      pb::ToNode message;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return !is_up_ || !queue_.empty(); });
-        if (!is_up_) return;
-        message = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      const size_t bytes = message.ByteSizeLong();
-      if (!stream.Write(message)) return;  // The reader hears of it.
-      const std::scoped_lock lock(mutex_);
-      if (is_up_) queued_bytes_ -= bytes;
-      changed_.notify_all();
-    }
-  }
-
   const int64_t node_;
+  const Address address_;
+  const TlsFiles tls_;
   pb::Join join_;
   Inbox& inbox_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  bool was_up_ = false;  // The thread's, as the next:
-  std::string told_;     // why there is no link, as it was said last.
+  std::shared_ptr<grpc::Channel> channel_;  // The thread's, as the next:
+  bool was_up_ = false;
+  std::string told_;  // Why there is no link, as it was said last.
+  Outbox<pb::ToNode> outbox_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<pb::ToNode> queue_;  // Guarded by mutex_: all here.
-  size_t queued_bytes_ = 0;       // And what is being written.
-  grpc::ClientContext* context_ = nullptr;
-  bool is_up_ = false;
+  grpc::ClientContext* context_ = nullptr;  // Guarded by mutex_, as the next.
   bool stopping_ = false;
   std::thread thread_;
 };

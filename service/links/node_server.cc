@@ -6,13 +6,16 @@
 
 #include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "hostir/v1/node.grpc.pb.h"
 #include "service/convert/status.h"
+#include "service/links/outbox.h"
 #include "service/links/shard_service.h"
+#include "service/links/silence.h"
 #include "service/tls/credentials.h"
 
 namespace hir::service {
@@ -20,44 +23,37 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-constexpr int kKeepaliveMs = 1000;
-constexpr int kKeepaliveTimeoutMs = 2000;
 // Orders have plans, which take some megabytes; what clients send is read by who has a ticket alone, and no larger.
 constexpr int kMessageBytesMax = 256 << 20;
+// For what remains of connections that were cut: Silence has ended their streams.
+constexpr int kKeepaliveMs = 20000;
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 using Stream = grpc::ServerReaderWriter<pb::FromNode, pb::ToNode>;
 
-// The agent's side of a stream, which it may have for longer than the call lasts.
-class Writer {
+// What the agent has of a call, for longer than that may last.
+class ItsCall {
  public:
-  Writer(Stream* stream, grpc::ServerContext* context) : stream_(stream), context_(context) {}
-  void Write(const pb::FromNode& said) {
-    const std::scoped_lock lock(mutex_);
-    if (stream_ != nullptr && !stream_->Write(said)) stream_ = nullptr;
-  }
+  explicit ItsCall(grpc::ServerContext* context) : context_(context) { outbox_.Open(); }
+  Outbox<pb::FromNode>& outbox() { return outbox_; }
   // Has the call end: its head is none any more.
   void Cancel(const Status& why) {
-    const std::scoped_lock lock(end_mutex_);
+    const std::scoped_lock lock(mutex_);
     why_ = why;
     if (context_ != nullptr) context_->TryCancel();
   }
   // The call is over. Why it was cancelled; OK: it was not.
   Status End() {
-    {
-      const std::scoped_lock lock(mutex_);
-      stream_ = nullptr;
-    }
-    const std::scoped_lock lock(end_mutex_);
+    outbox_.Close();
+    const std::scoped_lock lock(mutex_);
     context_ = nullptr;
     return why_;
   }
 
  private:
+  Outbox<pb::FromNode> outbox_;
   std::mutex mutex_;
-  Stream* stream_;
-  std::mutex end_mutex_;          // Apart from the other, which a write has while the head reads nothing.
-  grpc::ServerContext* context_;  // Guarded by end_mutex_, as the next.
+  grpc::ServerContext* context_;  // Guarded by mutex_, as the next.
   Status why_;
 };
 
@@ -72,6 +68,7 @@ class NodeService final : public pb::Node::Service {
       : cluster_(std::move(cluster)), has_tls_(has_tls), agent_(agent) {}
 
   grpc::Status Serve(grpc::ServerContext* context, Stream* stream) override {
+    Silence silence([context] { context->TryCancel(); });
     pb::ToNode message;
     if (!stream->Read(&message) || !message.has_join())
       return ToGrpc(InvalidArgument("the first message of a head is its Join"));
@@ -84,15 +81,21 @@ class NodeService final : public pb::Node::Service {
       return ToGrpc({Code::kFailedPrecondition, base::Cat("this node is of the cluster ", base::Quoted(cluster_),
                                                           ", not of ", base::Quoted(join.cluster()))});
     }
-    const auto writer = std::make_shared<Writer>(stream, context);
-    const auto over = [writer](const hir::Status& why) { writer->Cancel(why); };
+    const auto call = std::make_shared<ItsCall>(context);
     const Result<int64_t> number = agent_.Join(
-        join, [writer](const pb::FromNode& said) { writer->Write(said); }, over);
+        join, [call](pb::FromNode said) { call->outbox().Push(std::move(said)); },
+        [call](const hir::Status& why) { call->Cancel(why); });
     if (!number.ok()) return ToGrpc(number.status());
     spdlog::info("head of term={} joined from {}", join.term(), context->peer());
-    while (stream->Read(&message)) agent_.Take(*number, std::move(message));
+    std::thread writer([&] { call->outbox().Write(*stream); });
+    while (stream->Read(&message)) {
+      silence.Heard();
+      if (!message.has_beat()) agent_.Take(*number, std::move(message));
+    }
     agent_.Leave(*number);
-    const hir::Status why = writer->End();
+    hir::Status why = call->End();
+    writer.join();
+    if (why.ok() && silence.was_noticed()) why = Unavailable("nothing came from it for 5 s");
     spdlog::warn("head of term={} has gone{}{}", join.term(), why.ok() ? "" : ": ", why.message());
     return ToGrpc(why);
   }
@@ -122,8 +125,7 @@ class GrpcNodeServer final : public NodeServer {
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.SetMaxSendMessageSize(-1);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 2);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();

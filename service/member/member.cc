@@ -160,6 +160,10 @@ Result<EngineOptions> Member::AllNodes(EngineOptions here, const Limits& asked, 
   wanted.join.set_version(std::string(kVersion));
   wanted.join.set_term(view.term);
   wanted.join.set_knows(has_etcd() ? view.cluster_id : RandomId());
+  if (has_etcd()) {
+    const Address& own = wanted.addresses[static_cast<size_t>(view.own)];
+    wanted.join.set_head(base::Cat("node ", view.own, " (", own.ToString(), ", ", head_id_, ")"));
+  }
   if (has_etcd()) wanted.deposed = [membership = membership_.get()] { membership->Deposed(); };
   std::unique_ptr<NodeLinks> links = NodeLinks::Make(std::move(wanted), *agent_);
   const milliseconds timeout = has_etcd() ? kJoinAgain : milliseconds(here.limits.join_timeout_ms);

@@ -80,6 +80,7 @@ class Member {
                EngineOptions& here);
 
   const MemberOptions options_;
+  const std::string head_id_ = RandomId();
   std::unique_ptr<Agent> agent_;
   std::optional<HeldAddress> held_;  // Of who serves its agent, as the next: its socket is this user's alone.
   std::unique_ptr<NodeServer> server_;

@@ -130,8 +130,10 @@ RuntimeService::RuntimeService(Engine& engine, const Listener& listener, AccessL
             if (!bulk_.Post(close)) close();  // Rather here than never.
           },
           std::chrono::milliseconds(engine.options().limits.session_idle_ms)) {
-  for (const Inheritance::Session& session : engine.options().inheritance.sessions)
+  for (const Inheritance::Session& session : engine.options().inheritance.sessions) {
+    if (!engine.CheckSession(session.id).ok()) continue;  // Beyond this daemon's limits.
     open_sessions_.Inherit(session.id, session.principal, base::FromMs(session.lease_ms));
+  }
 }
 
 void RuntimeService::Close(const std::string& session) {

@@ -397,12 +397,8 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 def _wanted(row: Row, node: int | None) -> dict[str, str]:
     """Patterns of "CODE: message"."""
     rank_died = r"OK|UNAVAILABLE: .*rank \d+ died" if row.moment == "heal" else "OK"
-    is_crowded = row.moment in ("put", "get") and row.victim in ("node", "head")
-    if row.victim in ("etcd", "client") or (row.fault == "slow" and not is_crowded):
+    if row.victim in ("etcd", "client") or row.fault == "slow":
         return {"A": rank_died, "B": rank_died}
-    if row.fault == "slow":  # Keepalive's pings wait behind megabytes: the link may be taken for lost.
-        lost = r"OK|UNAVAILABLE: (another daemon goes on|.*node \d+ \()"
-        return {"A": lost, "B": lost}
     if row.victim == "node":
         lost = rf"UNAVAILABLE: .*node {node} \("
         on = {f"B's then {name}": "OK" for name in ("get", "survivors' run")}

@@ -166,6 +166,22 @@ TEST_F(AgentTest, AHeadOfAnEarlierTermIsRefused) {
   EXPECT_TRUE(Join(third, 4).ok());
 }
 
+TEST_F(AgentTest, ATermHasOneHead) {
+  const auto join = [&](const std::string& head, int64_t term) {
+    pb::Join join;
+    join.set_term(term);
+    join.set_version("1");
+    join.set_head(head);
+    return agent_->Join(join, [](const pb::FromNode&) {}, {}).status().ToString();
+  };
+  EXPECT_EQ(join("a", 3), "OK");
+  EXPECT_EQ(join("b", 3), "ABORTED: term 3 has a head: a, not b");
+  EXPECT_EQ(join("a", 3), "OK");  // Whose link was lost.
+  EXPECT_EQ(join("b", 4), "OK");
+  agent_->Fence(5);
+  EXPECT_EQ(join("c", 5), "OK");
+}
+
 TEST_F(AgentTest, AnotherVersionIsRefusedByName) {
   Heard heard;
   EXPECT_THAT(Join(heard, 1, "head", "2").status().ToString(), HasSubstr("version 1, the head of the cluster 2"));

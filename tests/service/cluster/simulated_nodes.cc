@@ -45,8 +45,15 @@ void SimulatedNodes::At(base::Nanos time, int64_t node, std::function<void()> wh
                 }});
 }
 
+base::Nanos SimulatedNodes::Arrival(base::Nanos& leaves, int64_t bytes) const {
+  leaves = std::max(leaves, now_) + base::Nanos(bytes * 1'000'000'000 / model_.bytes_per_s);
+  return leaves + model_.latency;
+}
+
 void SimulatedNodes::Say(int64_t node, pb::FromNode message) {
-  At(now_ + model_.latency, node,
+  base::Nanos& leaves = nodes_[static_cast<size_t>(node)].its_link.up;
+  const base::Nanos arrival = Arrival(leaves, std::ssize(message.bytes().data()));
+  At(arrival, node,
      [this, node, message = std::move(message)] { events_.push({.node = node, .lost = {}, .message = message}); });
 }
 
@@ -54,6 +61,7 @@ void SimulatedNodes::Lose(int64_t node, const std::string& why, bool dies) {
   Node& its = nodes_[static_cast<size_t>(node)];
   ++its.link;  // Whatever is on its way.
   its.is_up = false;
+  its.its_link = {};
   its.generation = 0;  // A node without a head ends its ranks.
   its.grants.clear();
   if (dies) ++its.incarnation;
@@ -71,8 +79,12 @@ void SimulatedNodes::Lose(int64_t node, const std::string& why, bool dies) {
 
 void SimulatedNodes::Send(int64_t node, pb::ToNode message) {
   now_ += model_.per_message;
-  if (!nodes_[static_cast<size_t>(node)].is_up) return;
-  At(now_ + model_.latency, node,
+  Node& its = nodes_[static_cast<size_t>(node)];
+  if (!its.is_up) return;
+  const auto bytes = std::ssize(message.bytes().data());
+  its.its_link.bytes_down += bytes;
+  most_on_the_way_ = std::max(most_on_the_way_, its.its_link.bytes_down);
+  At(Arrival(its.its_link.down, bytes), node,
      [this, node, message = std::make_shared<pb::ToNode>(std::move(message))] { Arrive(node, *message); });
 }
 
@@ -81,7 +93,19 @@ void SimulatedNodes::Arrive(int64_t node, pb::ToNode& message) {
   if (message.has_end()) {
     its.ended = std::max(its.ended, message.end().generation());
     if (its.generation == message.end().generation()) its.generation = 0;
+    its.its_link.said = {};
+    its.its_link.answer = its.its_link.offset = 0;
     return;
+  }
+  if (message.has_remember()) {
+    if (std::exchange(its.loses_remember, false)) return Lose(node, "it is cut off", false);
+    its.dropped.insert(message.remember().dropped().begin(), message.remember().dropped().end());
+    return;
+  }
+  if (message.has_bytes()) return ArriveBytes(node, message.bytes());
+  if (message.has_taken()) {
+    its.its_link.window.Taken(now_);
+    return SayBytes(node);
   }
   const Fault fault = Draw();
   if (fault == Fault::kNodeDies) return Lose(node, "it died", true);
@@ -151,13 +175,66 @@ void SimulatedNodes::ArriveOrder(int64_t node, const pb::Order& order) {
   its.seq = order.seq();
   ++num_orders_;
   num_parts_ += order.parts_size();
+  std::queue<std::pair<int64_t, int64_t>> wanted;
+  for (const pb::Order::Part& part : order.parts()) {
+    for (const pb::DeviceShard& shard : part.message().bind().shards()) {
+      const int64_t arrived = its.its_link.arrived[shard.id()];
+      if (shard.has_memory() && arrived != shard.bytes())
+        Wrong(base::Cat("a bind of shard ", shard.id(), ", of which ", arrived, " of ", shard.bytes(), " bytes came"));
+    }
+    for (const pb::DeviceShard& shard : part.message().fetch().shards()) wanted.emplace(shard.id(), shard.bytes());
+  }
   if (its.is_deaf) return;
-  At(now_ + model_.run, node, [this, node, seq = order.seq(), generation = order.generation()] {
-    if (nodes_[static_cast<size_t>(node)].generation != generation) return;
-    pb::FromNode answer;
-    answer.mutable_answer()->set_seq(seq);
-    Say(node, std::move(answer));
+  At(now_ + model_.run, node, [this, node, seq = order.seq(), generation = order.generation(), wanted] {
+    Node& then = nodes_[static_cast<size_t>(node)];
+    if (then.generation != generation) return;
+    then.its_link.said = wanted;
+    then.its_link.offset = 0;
+    then.its_link.answer = seq;
+    SayBytes(node);
   });
+}
+
+void SimulatedNodes::ArriveBytes(int64_t node, const pb::ShardBytes& bytes) {
+  Node& its = nodes_[static_cast<size_t>(node)];
+  its.its_link.bytes_down -= std::ssize(bytes.data());
+  if (!its.takes_bytes) return;
+  int64_t& arrived = its.its_link.arrived[bytes.shard()];
+  if (bytes.offset() == 0) arrived = 0;
+  if (bytes.offset() != arrived) Wrong("bytes of a shard out of their order");
+  arrived += std::ssize(bytes.data());
+  if (!bytes.asks()) return;
+  pb::FromNode taken;
+  taken.mutable_taken();
+  Say(node, std::move(taken));
+}
+
+void SimulatedNodes::SayBytes(int64_t node) {
+  Node::Link& link = nodes_[static_cast<size_t>(node)].its_link;
+  while (!link.said.empty()) {
+    const auto [shard, total] = link.said.front();
+    if (const int64_t size = link.window.Next(total - link.offset); size > 0) {
+      pb::FromNode message;
+      pb::ShardBytes& bytes = *message.mutable_bytes();
+      bytes.set_shard(shard);
+      bytes.set_total(total);
+      bytes.set_offset(link.offset);
+      bytes.set_data(std::string(static_cast<size_t>(size), '\0'));
+      link.offset += size;
+      bytes.set_asks(link.window.Sent(size, link.offset == total, now_));
+      most_on_the_way_ = std::max(most_on_the_way_, link.window.on_the_way());
+      Say(node, std::move(message));
+    } else if (link.offset < total) {
+      return;
+    }
+    if (link.offset < total) continue;
+    link.said.pop();
+    link.offset = 0;
+  }
+  if (link.answer == 0) return;
+  pb::FromNode answer;
+  answer.mutable_answer()->set_seq(std::exchange(link.answer, 0));
+  Say(node, std::move(answer));
 }
 
 std::optional<NodeEvent> SimulatedNodes::Take() {

@@ -1,6 +1,6 @@
 // SimulatedNodes: the nodes of a cluster and the network to them, on a virtual clock. A node starts ranks, carries
-// orders out and answers; it can die, be cut off for a while, stop answering, or have a rank that dies: when, a seed
-// says.
+// orders out and answers, with the bytes of shards that are fetched (zeros); it can die, be cut off for a while, stop
+// answering, or have a rank that dies: when, a seed says.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "csrc/base/prng.h"
+#include "service/cluster/bulk_window.h"
 #include "service/cluster/nodes.h"
 
 namespace hir::testing {
@@ -22,6 +23,7 @@ struct NetworkModel {
   base::Nanos latency = std::chrono::microseconds(50);      // One way.
   base::Nanos per_message = std::chrono::nanoseconds(500);  // That the head is busy with one.
   base::Nanos run = std::chrono::microseconds(200);         // Of an order on a node.
+  int64_t bytes_per_s = 1'250'000'000;                      // Of a link, in each direction.
   // Of 1,000 messages to nodes, how many meet a fault.
   int64_t faults = 0;
   // As its ranks measure them: a message of node k takes 100 us and k more.
@@ -55,6 +57,15 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   int64_t num_orders() const { return num_orders_; }
   int64_t num_parts() const { return num_parts_; }  // Of all orders.
   int64_t num_faults() const { return num_faults_; }
+  int64_t most_on_the_way() const { return most_on_the_way_; }  // Bytes of shards to one node, or from it.
+  // From now on the node takes no bytes, and says so of none.
+  void TakeNoBytes(int64_t node) { nodes_[static_cast<size_t>(node)].takes_bytes = false; }
+  // The next Remember that is on its way to the node, and its link, are lost.
+  void LoseAtRemember(int64_t node) { nodes_[static_cast<size_t>(node)].loses_remember = true; }
+  void CutOff(int64_t node) { Lose(node, "it is cut off", false); }
+  const std::set<int64_t>& dropped(int64_t node) const { return nodes_[static_cast<size_t>(node)].dropped; }
+  // What comes next from a node, whoever made it up.
+  void Inject(int64_t node, ::hostir::v1::FromNode message) { Say(node, std::move(message)); }
 
  private:
   struct Node {
@@ -67,6 +78,18 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
     bool is_deaf = false;    // Its ranks never answer, in this generation.
     std::set<int64_t> grants = {};
     Status refuses = {};
+    bool takes_bytes = true;
+    bool loses_remember = false;
+    std::set<int64_t> dropped;  // As it was told.
+    struct Link {
+      base::Nanos down = {}, up = {};                // When what was sent, and said, will have left.
+      int64_t bytes_down = 0;                        // On the way.
+      std::map<int64_t, int64_t> arrived;            // By shard.
+      service::BulkWindow window;                    // Of what it says.
+      std::queue<std::pair<int64_t, int64_t>> said;  // Shards that are to be said, and their bytes; and behind them
+      int64_t offset = 0;                            // (of the first)
+      int64_t answer = 0;                            // the answer of this order.
+    } its_link = {};
   };
   enum class Fault { kNone, kNodeDies, kCutOff, kRankDies, kRankStops };
   Fault Draw();
@@ -75,6 +98,10 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   void Say(int64_t node, ::hostir::v1::FromNode message);
   void Lose(int64_t node, const std::string& why, bool dies);
   void Arrive(int64_t node, ::hostir::v1::ToNode& message);
+  void ArriveBytes(int64_t node, const ::hostir::v1::ShardBytes& bytes);
+  void SayBytes(int64_t node);
+  // When what leaves now, behind all of before, is there.
+  base::Nanos Arrival(base::Nanos& leaves, int64_t bytes) const;
   void ArriveOrder(int64_t node, const ::hostir::v1::Order& order);
   void Wrong(std::string what);
 
@@ -99,6 +126,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   int64_t num_orders_ = 0;
   int64_t num_parts_ = 0;
   int64_t num_faults_ = 0;
+  int64_t most_on_the_way_ = 0;
 };
 
 }  // namespace hir::testing

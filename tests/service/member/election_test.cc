@@ -308,7 +308,7 @@ class Cluster {
         if (its.fence.Hears(link->second)) its.fence.End();
         node.links.erase(link);
       } else if (passes && (link == node.links.end() || !its.fence.Hears(link->second))) {
-        const Result<int64_t> joined = its.fence.Join(term);
+        const Result<int64_t> joined = its.fence.Join(term, base::Cat("node ", i));
         if (joined.ok()) {
           node.links[other] = *joined;
         } else {
