@@ -105,6 +105,7 @@ def measure(name: str, environment: dict[str, str], mib: int, rounds: int) -> di
                 (y,) = client.run(fd, [x], wait=True)
                 times.append(time.perf_counter() - begin)
             assert (y.numpy() == 2).all()
+            link = client.status()["nodes"][0]
             began = time.perf_counter()
             os.kill(client.status()["devices"][1]["pid"], signal.SIGKILL)
             try:
@@ -124,6 +125,8 @@ def measure(name: str, environment: dict[str, str], mib: int, rounds: int) -> di
     row: dict[str, Any] = {
         "links": name,
         "repeats": rounds,
+        "link_us": link["message_us"],
+        "link_bytes_per_us": link["bytes_per_us"],
         "run_ms": 1e3 * statistics.median(times[3:]),
         "healed_s": healed,
     }
