@@ -180,12 +180,19 @@ def test_status_says_which_node_has_what(cluster: Cluster) -> None:
         devices = client.status()["devices"]
     assert [device["node"] for device in devices] == [cluster.addresses[0]] * 2 + [cluster.addresses[1]] * 2
     assert all(device["pid"] for device in devices)
+    with cluster.client() as client:
+        nodes = client.status()["nodes"]
+    assert [node["address"] for node in nodes] == cluster.addresses
+    for node in nodes:  # Within this machine.
+        assert 1 <= node["message_us"] <= 100_000, node
+        assert node["bytes_per_us"] >= 16, node
     with cluster.client() as client:  # The other node says so about each second.
         eventually(lambda: all(device["resident_bytes"] > 0 for device in client.status()["devices"]))
         assert all(device["num_threads"] > 0 for device in client.status()["devices"])
     command = [str(BUILD / "hostir"), "status", "--address", ",".join(cluster.listens)]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    assert shown.count(cluster.addresses[1]) == 2, shown
+    assert len([line for line in shown.splitlines() if cluster.addresses[1] in line and " cpu:" in line]) == 2, shown
+    assert f"link of {cluster.addresses[1]}: " in shown, shown
 
 
 def test_clients_share_what_nodes_keep(cluster: Cluster) -> None:
@@ -218,11 +225,18 @@ def test_several_hosts(one: hostir.Client, tmp_path: Path) -> None:
 
 
 def check_bytes(client: hostir.Client, made: Networks) -> None:
-    """An all-gather of 4 MiB: each rank's 1 MiB goes to the other node once, where both ranks get it."""
-    mesh = DeviceMesh([0, 1, 2, 3])
+    """An all-gather of 4 MiB: each rank's 1 MiB goes to the other node once, where both ranks get it; and of rows that
+    both ranks of a node have, each sends a half."""
+    link = client.status()["nodes"][0]
+    assert 32 <= link["bytes_per_us"] <= 512, link  # Of 125: 1 Gbit/s, some of which goes at once.
+    check_gather(client, made, DeviceMesh([0, 1, 2, 3]), "mesh_x")
+    check_gather(client, made, DeviceMesh([[0, 1], [2, 3]]), "mesh_y")
+
+
+def check_gather(client: hostir.Client, made: Networks, mesh: DeviceMesh, split: str) -> None:
     with FusionDefinition("gather") as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
-        x.shard(mesh, {0: "mesh_x"})
+        x.shard(mesh, {0: split})
         y = fd.ops.set(x)
         y.shard(mesh, {})
         fd.add_output(y)
