@@ -82,7 +82,7 @@ Result<std::string> TensorStore::OpenSession(std::string principal, int64_t leas
 
 void TensorStore::EndJournal() {
   const std::scoped_lock lock(mutex_);
-  journal_ = nullptr;
+  if (std::exchange(journal_, nullptr) != nullptr) released_->End();
 }
 
 Status TensorStore::AddSession(std::string id, std::string principal) {

@@ -56,7 +56,7 @@ class TensorStore {
   // Before anything else. All that it takes over, and may read, each tensor once; a session, handle or name that no
   // limit leaves room for is dropped.
   std::vector<std::shared_ptr<Tensor>> Inherit(const Inheritance& inheritance);
-  // All that happens from now on is the end of this daemon alone.
+  // All that happens from now on is the end of this daemon alone: where there is a journal, nothing is released.
   void EndJournal();
   std::string PrincipalOf(std::string_view session) const;  // Empty: there is no such session.
   // Frees its handles. A tensor lives on while a run still uses it.

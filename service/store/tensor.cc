@@ -10,6 +10,7 @@ namespace hir::service {
 void ReleasedShards::Add(std::vector<int64_t> ids) {
   {
     const std::scoped_lock lock(mutex_);
+    if (ended_) return;
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
   notify_();
@@ -18,6 +19,11 @@ void ReleasedShards::Add(std::vector<int64_t> ids) {
 std::vector<int64_t> ReleasedShards::Take() {
   const std::scoped_lock lock(mutex_);
   return std::exchange(ids_, {});
+}
+
+void ReleasedShards::End() {
+  const std::scoped_lock lock(mutex_);
+  ended_ = true;
 }
 
 ShardSet::~ShardSet() {

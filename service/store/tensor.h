@@ -25,11 +25,14 @@ class ReleasedShards {
   explicit ReleasedShards(std::function<void()> notify) : notify_(std::move(notify)) {}
   void Add(std::vector<int64_t> ids);
   std::vector<int64_t> Take();
+  // What goes from here on is not said to workers: another daemon goes on with it.
+  void End();
 
  private:
   const std::function<void()> notify_;
   std::mutex mutex_;
-  std::vector<int64_t> ids_;  // Guarded by mutex_.
+  std::vector<int64_t> ids_;  // Guarded by mutex_, as is the one below.
+  bool ended_ = false;
 };
 
 // The bytes of a tensor's shards in memory that the daemon owns; all that there are, or a copy.

@@ -97,6 +97,24 @@ TEST_F(StoreTest, ALaterOneIsToldInOrder) {
   EXPECT_THAT(diary->lines, ElementsAre("opened bob 0"));
 }
 
+// Sessions end with the daemon, and what they have does not go: nodes that heard of it would drop their parts.
+TEST_F(StoreTest, WhatALaterOneGoesOnWithIsNotReleased) {
+  TensorStore store(options, released);
+  const std::string session = *store.OpenSession("alice", 5000);
+  const auto add = [&] {
+    auto shards = *store.Allocate(session, SpecOn({1, 2}, 4), TensorStore::Use::kOutput);
+    return *store.AddHandle(session,
+                            std::make_shared<Tensor>(SpecOn({1, 2}, 4), std::move(shards), TensorState::kReady));
+  };
+  const std::string freed = add();
+  add();
+  ASSERT_TRUE(store.Free(session, std::vector<std::string>{freed}).ok());
+  EXPECT_EQ(released->Take().size(), 2U);
+  store.EndJournal();
+  store.CloseSession(session);
+  EXPECT_THAT(released->Take(), ElementsAre());
+}
+
 TEST_F(StoreTest, ItGoesOnWithWhatThereWas) {
   const TensorSpec spec = SpecOn({0, 2}, 4);
   Inheritance inheritance;
