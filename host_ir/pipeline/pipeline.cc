@@ -1,5 +1,6 @@
 #include "host_ir/pipeline/pipeline.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 #include <unordered_map>
@@ -123,7 +124,7 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
       bytes = std::max(bytes, std::max(kLeastMessages * link.message_seconds, kLeastSeconds) * link.bytes_per_second);
     // Sums are not exchanged to be made behind: the communicator makes them while terms arrive, without a pass over
     // memory of its own (benchmarks/cluster_overlap.py).
-    limits.between.exchanged = Least{.bytes = static_cast<int64_t>(bytes), .rows = is_gpu ? 256 : 64};
+    limits.between.exchanged = Least{.bytes = static_cast<int64_t>(std::min(bytes, 0x1p62)), .rows = is_gpu ? 256 : 64};
   }
   return limits;
 }

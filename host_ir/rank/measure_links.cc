@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <memory>
 
 #include "csrc/base/check.h"
@@ -12,11 +13,12 @@
 namespace hir::rank {
 namespace {
 
-// After one that took longer there is no larger message: on that link it would take much longer.
+// After bytes that took longer there is no larger message: on that link it would take much longer.
 constexpr double kLongSeconds = 5e-3;
 constexpr int64_t kBytes[] = {8, 16 << 10, 256 << 10, 4 << 20};
 // The first message over a connection also makes it.
 constexpr int kRounds = 3;
+constexpr double kLongRoundSeconds = 0.1;  // There are no more then.
 // That of most communications.
 constexpr int64_t kLane = host::kFirstLoopStream - 1;
 constexpr int64_t kTimeBytes = sizeof(double);
@@ -31,6 +33,7 @@ class LinkProbe {
     std::vector<Link> links(ranks.size());
     for (const int64_t bytes : kBytes) {
       HIR_ASSIGN(const std::vector<double> seconds, probe.Measure(bytes));
+      double longest = 0;
       for (size_t i = 0; i < links.size(); ++i) {
         Link& link = links[i];
         if (bytes == kBytes[0]) {
@@ -40,8 +43,9 @@ class LinkProbe {
         // Nothing carries more than ten times what the few bytes' time would leave.
         const double carried = std::max(seconds[i] - link.message_seconds, 0.1 * seconds[i]);
         link.bytes_per_second = static_cast<double>(bytes) / carried;
+        longest = std::max(longest, seconds[i] - link.message_seconds);
       }
-      if (bytes != kBytes[0] && std::ranges::max(seconds) > kLongSeconds) break;
+      if (longest > kLongSeconds) break;
     }
     return links;
   }
@@ -74,19 +78,30 @@ class LinkProbe {
     return stream_->Synchronize(timeout_);
   }
 
-  // How long a message of `bytes` takes, by rank: the shortest of a few.
+  // How long a message of `bytes` takes, by rank: the shortest of a few. All ranks have the same numbers, and so make
+  // as many.
   Result<std::vector<double>> Measure(int64_t bytes) {
-    base::Nanos least = base::Nanos::max();
+    std::vector<double> least(ranks_.size(), std::numeric_limits<double>::infinity());
     for (int round = 0; round < kRounds; ++round) {
-      const base::Nanos began = base::Clock::Steady().Now();
-      HIR_TRY(Do({.type = comm::CommType::kCollectivePermute,
-                  .dtype = DType::kInt64,
-                  .count = bytes / DTypeBytes(DType::kInt64),
-                  .to = next_,
-                  .from = before_}));
-      least = std::min(least, base::Clock::Steady().Now() - began);
+      HIR_ASSIGN(const std::vector<double> seconds, MeasureOnce(bytes));
+      for (size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], seconds[i]);
+      if (std::ranges::max(seconds) > kLongRoundSeconds) break;
     }
-    const double mine = std::chrono::duration<double>(least).count();
+    // A rank waits for its neighbours' links, too: one is slow where it and both neighbours say so.
+    std::vector<double> of_links;
+    const size_t n = least.size();
+    for (size_t i = 0; i < n; ++i) of_links.push_back(std::min({least[(i + n - 1) % n], least[i], least[(i + 1) % n]}));
+    return of_links;
+  }
+
+  Result<std::vector<double>> MeasureOnce(int64_t bytes) {
+    const base::Nanos began = base::Clock::Steady().Now();
+    HIR_TRY(Do({.type = comm::CommType::kCollectivePermute,
+                .dtype = DType::kInt64,
+                .count = bytes / DTypeBytes(DType::kInt64),
+                .to = next_,
+                .from = before_}));
+    const double mine = std::chrono::duration<double>(base::Clock::Steady().Now() - began).count();
     std::vector<double> all(ranks_.size());
     const auto times = std::as_writable_bytes(std::span(all));
     HIR_TRY(backends_.copy_from_host(device_, {.data = sent_->buffer().data, .bytes = kTimeBytes},

@@ -103,11 +103,7 @@ class Search {
 
   // The axis that `type`, whose teams each are within one node of several, may split for a while.
   std::optional<size_t> AxisOnTheWay(const Sharding& at, ParallelType type) const {
-    const Links& links = cost_.links;
-    if (links.CountNodes(at.mesh.devices()) < 2) return std::nullopt;
-    for (const int64_t device : at.mesh.devices()) {
-      if (links.CountNodes(at.mesh.Team(device, type)) > 1) return std::nullopt;
-    }
+    if (!StaysWithinNodes(at.mesh, type)) return std::nullopt;
     // One that nothing splits can be whole again before the others are.
     for (const bool split : {false, true}) {
       for (size_t axis = 0; axis < at.axes.size(); ++axis) {
@@ -116,6 +112,18 @@ class Search {
       }
     }
     return std::nullopt;
+  }
+
+  // Whether `mesh` is on several nodes, and each team along `type` on one of them.
+  bool StaysWithinNodes(const mesh::DeviceMesh& mesh, ParallelType type) const {
+    if (cost_.links.node_of.empty()) return false;
+    for (const Known& known : known_) {
+      if (known.type == type && known.mesh == mesh) return known.stays;
+    }
+    bool stays = cost_.links.CountNodes(mesh.devices()) > 1;
+    for (const int64_t device : mesh.devices()) stays = stays && cost_.links.CountNodes(mesh.Team(device, type)) == 1;
+    known_.push_back({mesh, type, stays});
+    return stays;
   }
 
   // Where it costs the same, sums along the inner dimensions are first: their ranks are the closer ones, and after them
@@ -265,6 +273,12 @@ class Search {
     if (step && step->kind == StepKind::kCollectivePermute) Reach(node, std::move(*step));
   }
 
+  struct Known {
+    mesh::DeviceMesh mesh;
+    ParallelType type;
+    bool stays;
+  };
+  mutable std::vector<Known> known_;
   const Sharding& from_;
   const Sharding& to_;
   const TensorSize& size_;

@@ -23,7 +23,11 @@ namespace pb = ::hostir::v1;
 constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
 constexpr base::Nanos kProgressPause = std::chrono::milliseconds(50);  // People read it.
 
+// Those of a head that says nothing sensible are left out.
 plan::Links FromMessage(const pb::Links& message) {
+  const auto is_node = [&](int64_t node) { return node >= 0 && node < message.of_node_size(); };
+  const auto is_link = [](const pb::NodeLink& link) { return link.message_us() >= 0 && link.bytes_per_us() > 0; };
+  if (!std::ranges::all_of(message.node_of(), is_node) || !std::ranges::all_of(message.of_node(), is_link)) return {};
   plan::Links links = {.node_of = {message.node_of().begin(), message.node_of().end()}};
   for (const pb::NodeLink& link : message.of_node())
     links.of_node.push_back(
