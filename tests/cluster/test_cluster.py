@@ -109,7 +109,10 @@ def compare(
             print(f"{program.stem} is refused on both: {refused}")
             continue
         want = run(one.address, program, sizes, folder / "want" / program.stem)
-        same += check_same(got, want, tolerance)
+        if check_same(got, want, tolerance):
+            same += 1
+        else:
+            print(f"{program.stem}: within the tolerance, but other bytes")
     print(f"{len(programs)} programs, {same} of them the same bytes")
 
 
