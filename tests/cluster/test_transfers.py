@@ -98,7 +98,7 @@ def test_elements_go_to_the_nodes_that_keep_them(cluster: Cluster, client: hosti
     assert client.status()["tensor_bytes"] == 0
 
 
-@pytest.mark.parametrize("shape", [(1021, 257), (3, 70001), (270001,), (5, 1, 30001)])
+@pytest.mark.parametrize("shape", [(1021, 257), (2, 100001), (3, 70001), (9, 70001), (270001,), (5, 1, 30001)])
 def test_blocks_that_are_longer_than_their_elements(client: hostir.Client, cluster: Cluster, shape: Any) -> None:
     values = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     for axis in range(len(shape)):
