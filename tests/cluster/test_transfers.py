@@ -14,6 +14,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -25,6 +26,8 @@ from cluster import Cluster, certificates, networks, total
 from etcd import Etcd
 from eventually import becomes, eventually
 from hostir import DataType, DeviceMesh, FusionDefinition, Sharding, private_daemon, wire
+from hostir.nodes import Nodes, NotReached
+from hostir.reach import Reach
 from hostir.wire import service_pb2 as pb
 
 ALL = [0, 1, 2, 3]
@@ -159,7 +162,7 @@ def hit_in_the_middle(monkeypatch: pytest.MonkeyPatch, hit: Callable[[], None]) 
     def methods(channel: Any) -> tuple[Any, Any]:
         write, read = whole(channel)
 
-        def hit_write(pieces: Iterator[memoryview], **options: Any) -> Any:
+        def hit_write(pieces: Iterator[memoryview], **options: Any) -> grpc.Future:
             def cut() -> Iterator[memoryview]:
                 for piece in pieces:
                     yield piece[: len(piece) // 2]
@@ -167,9 +170,9 @@ def hit_in_the_middle(monkeypatch: pytest.MonkeyPatch, hit: Callable[[], None]) 
                         hits.pop()()
                     yield piece[len(piece) // 2 :]
 
-            return write(cut(), **options)
+            return write.future(cut(), **options)
 
-        return hit_write, read
+        return SimpleNamespace(future=hit_write), read
 
     monkeypatch.setattr(wire, "shard_methods", methods)
 
@@ -254,9 +257,9 @@ def test_a_run_that_fails_takes_nothing_that_was_put(tmp_path: Path) -> None:
         cluster.stop()
 
 
-def reserve(client: hostir.Client) -> Any:
+def reserve(client: hostir.Client, shape: tuple[int, int] = VALUES.shape) -> Any:
     header = pb.UploadHeader(session_id=client._session, dtype=wire.dtype_number(hostir.DataType.Float))
-    header.shape[:] = VALUES.shape
+    header.shape[:] = shape
     header.sharding.CopyFrom(wire.sharding_message(ROWS, 2))
     return client._stub.Reserve(pb.ReserveRequest(header=header, at_nodes=True))
 
@@ -348,6 +351,43 @@ def test_tickets_serve_once_for_their_bytes(client: hostir.Client, cluster: Clus
     eventually(is_over)
     assert becomes(lambda: client.status()["tensor_bytes"], 0)
     np.testing.assert_array_equal(client.put(VALUES, sharding=ROWS).numpy(), VALUES)
+
+
+class _Ended(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "it says so"
+
+
+def test_where_one_node_is_not_reached_the_others_are_not_waited_for() -> None:
+    """Calls that are under way are cancelled, later ones at once; the first cause is told."""
+    nodes = Nodes(Reach(["tcp:127.0.0.1:1"], None, None, None, []), None, None, None)
+    under_way = threading.Barrier(2)
+
+    def move(shard: Any, stub: Any, calls: Any) -> None:
+        ended = threading.Event()
+        if shard.node == "tcp:127.0.0.1:3":
+            under_way.wait(30)
+            raise _Ended(grpc.StatusCode.UNAVAILABLE)
+        calls.begin(SimpleNamespace(cancel=ended.set))
+        if shard.node == "tcp:127.0.0.1:2":
+            under_way.wait(30)
+        assert ended.wait(30)
+        raise _Ended(grpc.StatusCode.CANCELLED)
+
+    shards = [SimpleNamespace(node=f"tcp:127.0.0.1:{port}") for port in (2, 3, 4)]
+    with pytest.raises(NotReached, match=r"^tcp:127\.0\.0\.1:3: UNAVAILABLE: it says so$"):
+        nodes._each(shards, move)
+    with pytest.raises(
+        NotReached, match=r"^tcp:127\.0\.0\.1:3: not tried, since a moment ago"
+    ):  # And to none is written.
+        nodes._each(shards, lambda *_: pytest.fail("a byte went"))
+    nodes.close()
 
 
 def test_what_was_put_outlives_the_head(tmp_path: Path) -> None:
