@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -351,6 +352,26 @@ def test_tickets_serve_once_for_their_bytes(client: hostir.Client, cluster: Clus
     eventually(is_over)
     assert becomes(lambda: client.status()["tensor_bytes"], 0)
     np.testing.assert_array_equal(client.put(VALUES, sharding=ROWS).numpy(), VALUES)
+
+
+def test_a_node_that_is_full_while_a_run_is_under_way(client: hostir.Client, cluster: Cluster) -> None:
+    """Nodes keep what was freed until the run is over; what is put meanwhile goes by the head."""
+    held = client.put(VALUES, sharding=ROWS)
+    client.run(total(ALL), [held], wait=True)
+    pid = client.status()["devices"][3]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        (y,) = client.run(total(ALL), [held])
+        for _ in range(2 * LIMIT // VALUES.nbytes):  # Of each, a node keeps half.
+            array = client.put(VALUES, sharding=ROWS)
+            np.testing.assert_array_equal(array.numpy(), VALUES)
+            client.free(array)
+        assert 0 < counted(cluster, "uploaded_past_head_bytes") <= LIMIT * 2
+        put = client.put(VALUES, sharding=ROWS)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    np.testing.assert_allclose(y.numpy(), VALUES.sum(axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(put.numpy(), VALUES)
 
 
 class _Ended(grpc.RpcError):
