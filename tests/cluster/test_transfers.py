@@ -374,6 +374,23 @@ def test_a_node_that_is_full_while_a_run_is_under_way(client: hostir.Client, clu
     np.testing.assert_array_equal(put.numpy(), VALUES)
 
 
+def test_a_client_with_many_transfers_leaves_tickets_to_others(client: hostir.Client, cluster: Cluster) -> None:
+    """It has node_transfers_max; what is more goes by the head."""
+    array = client.put(VALUES, sharding=ROWS)
+    before = past_head(cluster)
+    tokens = [reserve(client, (4, 4)).token for _ in range(64)]
+    assert all(tokens) and not reserve(client, (4, 4)).token
+    np.testing.assert_array_equal(array.numpy(), VALUES)
+    client.put(VALUES, sharding=ROWS)
+    assert past_head(cluster) == before
+    with connect(cluster) as other:
+        other.put(VALUES, sharding=ROWS)
+        assert past_head(cluster)[0] == before[0] + VALUES.nbytes
+    client._stub.Release(pb.ReleaseRequest(session_id=client._session, token=tokens[0]))
+    eventually(lambda: bool(reserve(client, (4, 4)).token))
+    assert counted(cluster, "unreached_nodes") == 0
+
+
 class _Ended(grpc.RpcError):
     def __init__(self, code: grpc.StatusCode) -> None:
         self._code = code

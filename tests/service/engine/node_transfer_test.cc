@@ -1,5 +1,5 @@
-// Goal: each ticket of a transfer past the head is for elements that travel: what is written goes once to all devices of
-// a node that want it, and what is read comes from one shard each. Method: NodeTransfer alone, over devices made up here.
+// Goal: each ticket of a transfer past the head is for elements that travel: what is written goes once to all devices
+// of a node that want it, and what is read comes from one shard each. Method: NodeTransfer alone, over devices made up.
 #include "service/engine/node_transfer.h"
 
 #include <gtest/gtest.h>
