@@ -428,6 +428,15 @@ def test_where_one_node_is_not_reached_the_others_are_not_waited_for() -> None:
     nodes.close()
 
 
+def test_messages_that_no_ticket_is_for(client: hostir.Client) -> None:
+    """They are not read at all."""
+    shard = reserve(client).shards[3]
+    large = memoryview(bytes((64 << 20) + 1))
+    with pytest.raises(grpc.RpcError, match="larger than max") as failed:
+        client._nodes._stub(shard.node)._write(iter([large]), **shown(shard.ticket))
+    assert failed.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 def test_what_was_put_outlives_the_head(tmp_path: Path) -> None:
     """By etcd: no part of it was on the node that headed, and no run has used it."""
     tmp_path.chmod(0o700)
