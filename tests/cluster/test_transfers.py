@@ -391,6 +391,40 @@ def test_a_client_with_many_transfers_leaves_tickets_to_others(client: hostir.Cl
     assert counted(cluster, "unreached_nodes") == 0
 
 
+def test_streams_that_do_not_go_on(cluster: Cluster) -> None:
+    """A node has room for 256; elements of who comes later go by the head."""
+    leaves = threading.Event()
+
+    def some() -> Iterator[memoryview]:
+        yield memoryview(bytes(1))
+        leaves.wait()
+
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for _ in range(3):
+            other = stack.enter_context(connect(cluster))
+            for shard in [shard for _ in range(43) for shard in reserve(other, (4, 4)).shards[2:]]:
+                write = other._nodes._stub(shard.node)._write
+                streams.append(write.future(some(), **shown(shard.ticket)))
+        eventually(lambda: sum(stream.done() for stream in streams) == len(streams) - 256)
+        for refused in (stream for stream in streams if stream.done()):
+            assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "as many as it may, 256" in refused.details()
+        client = stack.enter_context(connect(cluster))
+        array = client.put(VALUES, sharding=ROWS)
+        np.testing.assert_array_equal(array.numpy(), VALUES)
+        assert past_head(cluster) == (0, 0)
+        for stream in streams:
+            stream.cancel()
+        leaves.set()
+
+        def goes() -> bool:
+            client.free(client.put(VALUES, sharding=ROWS))
+            return past_head(cluster)[0] > 0
+
+        eventually(goes)
+
+
 class _Ended(grpc.RpcError):
     def __init__(self, code: grpc.StatusCode) -> None:
         self._code = code
