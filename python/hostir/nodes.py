@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -49,31 +49,50 @@ class Nodes:
 
     def write(self, values: np.ndarray[Any, Any], shards: Sequence[Any], seconds: float | None) -> list[str]:
         """The receipts for ``values``, in the shards' order. Raises NotReached, DeadlineExceeded."""
-        return self._each(shards, lambda shard, stub: stub.write(_block(values, shard), shard.ticket, seconds))
+        return self._each(shards, lambda shard, stub, calls: stub.write(_block(values, shard), shard, seconds, calls))
 
     def read(self, values: np.ndarray[Any, Any], shards: Sequence[Any], seconds: float | None) -> None:
         """The shards' elements to ``values``, which has been allocated. Raises NotReached, DeadlineExceeded."""
-        self._each(shards, lambda shard, stub: stub.read(part_of(values, shard), shard, seconds))
+        self._each(shards, lambda shard, stub, calls: stub.read(part_of(values, shard), shard, seconds, calls))
 
-    def _each(self, shards: Sequence[Any], move: Callable[[Any, _Stub], Any]) -> list[Any]:
-        def one(shard: Any) -> Any:
-            where = shard.node or "the head"
+    def _each(self, shards: Sequence[Any], move: Callable[[Any, _Stub, _Calls], Any]) -> list[Any]:
+        calls = _Calls()
+
+        def one(shard: Any, stub: _Stub) -> Any:
+            where = _where(shard)
             try:
-                return move(shard, self._stub(shard.node))
+                return move(shard, stub, calls)
+            except grpc.FutureCancelledError:  # Another has failed.
+                return None
             except grpc.RpcError as error:
                 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise DeadlineExceeded(f"bytes of a shard, to or from {where}, took longer than they may") from None
+                    calls.fail(DeadlineExceeded, f"bytes of a shard, to or from {where}, took longer than they may")
+                    return None
                 why = f"{where}: {error.code().name}: {error.details()}"
+                calls.fail(NotReached, why)
                 if error.code() == grpc.StatusCode.UNAVAILABLE and shard.node:
                     self._close_to(shard.node, why)
-            except (OSError, ValueError, HostirError) as error:  # Too few bytes; closed; no files for that address.
-                why = f"{where}: {error}"
-            raise NotReached(why)
+            except (OSError, ValueError, HostirError) as error:  # Too few bytes; closed.
+                calls.fail(NotReached, f"{where}: {error}")
+            return None
 
+        stubs = [self._open_stub(shard) for shard in shards]  # All, before a byte goes to one of them.
         if len(shards) == 1:
-            return [one(shards[0])]
-        with ThreadPoolExecutor(min(_AT_ONCE, len(shards)), "hostir-shard") as pool:
-            return [done.result() for done in [pool.submit(one, shard) for shard in shards]]
+            done = [one(shards[0], stubs[0])]
+        else:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(shards)), "hostir-shard") as pool:
+                done = list(pool.map(one, shards, stubs))
+        if calls.failure is not None:
+            kind, why = calls.failure
+            raise kind(why)
+        return done
+
+    def _open_stub(self, shard: Any) -> _Stub:
+        """Raises NotReached."""
+        try:
+            return self._stub(shard.node)
+        except (OSError, HostirError) as error:  # Not tried; no files for that address.
+            raise NotReached(f"{_where(shard)}: {error}") from None
 
     def _stub(self, address: str) -> _Stub:
         """Raises OSError for one that was not reached a moment ago."""
@@ -104,35 +123,65 @@ class Nodes:
             channel.close()
 
 
+class _Calls:
+    """Those of one transfer: when one fails, the others end. Threads: any may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: list[Any] = []  # Guarded by _lock, as the next.
+        self.failure: tuple[type[Exception], str] | None = None  # The first, which others' ends follow.
+
+    def begin(self, call: Any) -> Any:
+        with self._lock:
+            self._begun.append(call)
+            over = self.failure is not None
+        if over:
+            call.cancel()
+        return call
+
+    def fail(self, kind: type[Exception], why: str) -> None:
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = (kind, why)
+            begun = list(self._begun)
+        for call in begun:
+            call.cancel()
+
+
 class _Stub:
     """Of one node's service. Raises gRPC's errors."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._write, self._read = wire.shard_methods(channel)
 
-    def write(self, block: memoryview, ticket: str, seconds: float | None) -> str:
+    def write(self, block: memoryview, shard: Any, seconds: float | None, calls: _Calls) -> str:
         pieces = (block[at : at + _CHUNK_BYTES] for at in range(0, block.nbytes, _CHUNK_BYTES))
-        reply = self._write(pieces, timeout=seconds, metadata=(("hostir-ticket", ticket),))
-        return str(reply.receipt)
+        call = self._write.future(pieces, timeout=seconds, metadata=_shown(shard))
+        return str(calls.begin(call).result().receipt)
 
-    def read(self, part: np.ndarray[Any, Any], shard: Any, seconds: float | None) -> None:
+    def read(self, part: np.ndarray[Any, Any], shard: Any, seconds: float | None, calls: _Calls) -> None:
         stored = tuple(shard.stored)
         in_place = part.shape == stored and part.flags.c_contiguous
         block = part if in_place else np.empty(stored, part.dtype)
         into = block.reshape(-1).view(np.uint8)
         at = 0
-        for data in self._chunks(shard.ticket, seconds):
-            into[at : at + len(data)] = np.frombuffer(data, np.uint8)
-            at += len(data)
+        call = self._read(wire.shards_pb2.ReadRequest(), timeout=seconds, metadata=_shown(shard))
+        for message in calls.begin(call):
+            into[at : at + len(message.data)] = np.frombuffer(message.data, np.uint8)
+            at += len(message.data)
         if at != into.nbytes:
             raise OSError(f"{at} of {into.nbytes} bytes came")
         if not in_place:
             part[...] = block[tuple(slice(0, n) for n in part.shape)]
 
-    def _chunks(self, ticket: str, seconds: float | None) -> Iterator[bytes]:
-        stream = self._read(wire.shards_pb2.ReadRequest(), timeout=seconds, metadata=(("hostir-ticket", ticket),))
-        for message in stream:
-            yield message.data
+
+def _shown(shard: Any) -> tuple[tuple[str, str], ...]:
+    return (("hostir-ticket", shard.ticket),)
+
+
+def _where(shard: Any) -> str:
+    return shard.node or "the head"
 
 
 def _block(values: np.ndarray[Any, Any], shard: Any) -> memoryview:

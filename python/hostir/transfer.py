@@ -83,7 +83,7 @@ class Transfers:
         """None where it is to go by the head."""
         try:
             reserved = self._call(self._stub.Reserve, pb.ReserveRequest(header=header, at_nodes=True))
-        except Unavailable:  # Upload says more.
+        except (ResourceExhausted, Unavailable):  # Upload says more.
             return None
         if not reserved.token:
             return None
@@ -163,7 +163,7 @@ class Transfers:
         try:
             shared = self._stub.Share(asked, timeout=seconds, metadata=self._trace())
         except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.UNAVAILABLE:  # Download says more.
+            if error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE):  # Download says more.
                 return None
             raise
         if not shared.token:

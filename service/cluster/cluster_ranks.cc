@@ -443,7 +443,8 @@ void ClusterRanks::CarryGrants() {
   const auto why_not = [this](int64_t number) -> Status {
     const Node& node = of_node_[static_cast<size_t>(number)];
     if (!node.takes_part || !node.is_there) return WhyAway(number);
-    return healthy_ ? Status() : Unavailable("the mesh is being restarted");
+    // While it starts, a node that was restarted counts as one that keeps nothing: what was written would be lost.
+    return healthy_ && phase_ != Phase::kStarting ? Status() : Unavailable("the mesh is being restarted");
   };
   // What was written has got a handle by the time its tickets end, and no order need follow.
   if (grants_->has_revoked() && healthy_ && phase_ != Phase::kStarting) TellNews();

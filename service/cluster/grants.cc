@@ -82,9 +82,9 @@ void Grants::Lose(int64_t node, const Status& why) {
   std::vector<int64_t> lost;
   {
     const std::scoped_lock lock(mutex_);
-    std::erase_if(revoked_, [node](const auto& revoked) { return revoked.first == node; });
+    // It is still to hear of their end: its link may have been lost and up again before they were said.
     for (auto& [number, one] : grants_) {
-      if (one.nodes.erase(node) == 0) continue;
+      if (!one.nodes.contains(node)) continue;
       one.unanswered.erase(node);
       if (one.failure.ok()) one.failure = why;
       lost.push_back(number);

@@ -53,7 +53,11 @@ Status Tickets::Add(const pb::Grant& grant, const std::shared_ptr<KeptShards>& k
     return status;
   }
   const std::scoped_lock lock(mutex_);
-  if (tickets_.size() + entries.size() > kTicketsMax || grants_.contains(grant.number())) {
+  if (grants_.contains(grant.number())) {
+    kept->Drop(made);
+    return Internal(base::Cat("grant ", grant.number(), " is there already"));
+  }
+  if (tickets_.size() + entries.size() > kTicketsMax) {
     kept->Drop(made);
     return ResourceExhausted(base::Cat(tickets_.size(), " tickets are unused here, and at most ", kTicketsMax, " are"));
   }

@@ -449,7 +449,15 @@ void Engine::Copy(const std::string& session, DeviceTransfer& transfer, std::fun
   if (Status posted = sequencer_.Post(std::move(job)); !posted.ok()) done(std::move(posted));
 }
 
-void Engine::Grant(std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done) {
+void Engine::Grant(const std::string& session, std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done) {
+  SessionSlots::Slot slot = node_transfers_.Take(session);
+  if (slot == nullptr) {
+    transfer = nullptr;
+    return done(
+        ResourceExhausted(base::Cat("this session has node_transfers_max = ", options_.limits.node_transfers_max,
+                                    " transfers to and from nodes under way: go by the head")));
+  }
+  transfer->Hold(std::move(slot));
   std::vector<Ticket> tickets = transfer->Tickets();
   const auto shared = std::make_shared<std::unique_ptr<NodeTransfer>>(std::move(transfer));
   sequencer_.Ask(std::move(tickets), [shared, done = std::move(done)](Result<std::unique_ptr<service::Grant>> grant) {
@@ -473,7 +481,7 @@ void Engine::BeginNodeUpload(const std::string& session, TensorSpec spec, const 
   Result<std::unique_ptr<NodeTransfer>> transfer = begin();
   if (!transfer.ok()) return done(transfer.status());
   sequencer_.Keep((*transfer)->tensor());
-  Grant(*std::move(transfer), std::move(done));
+  Grant(session, *std::move(transfer), std::move(done));
 }
 
 void Engine::BeginNodeDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
@@ -482,7 +490,7 @@ void Engine::BeginNodeDownload(const std::string& session, const std::string& ha
   Result<std::shared_ptr<Tensor>> found = store_.Find(session, handle);
   if (!found.ok()) return done(found.status());
   const std::shared_ptr<Readiness> readiness = (*found)->readiness();  // As of BeginDownload.
-  subscriptions.WhenSettled(readiness, [this, tensor = *std::move(found), device, done = std::move(done)]() mutable {
+  auto open = [this, session, tensor = *std::move(found), device, done = std::move(done)]() mutable {
     const auto begin = [&]() -> Result<std::unique_ptr<NodeTransfer>> {
       const Readiness::Condition condition = tensor->condition();
       if (condition.state != TensorState::kReady) return condition.error;
@@ -492,8 +500,9 @@ void Engine::BeginNodeDownload(const std::string& session, const std::string& ha
     Result<std::unique_ptr<NodeTransfer>> transfer = begin();
     tensor = nullptr;
     if (!transfer.ok()) return done(transfer.status());
-    Grant(*std::move(transfer), std::move(done));
-  });
+    Grant(session, *std::move(transfer), std::move(done));
+  };
+  subscriptions.WhenSettled(readiness, std::move(open));
 }
 
 Result<Engine::Named> Engine::Commit(const std::string& session, const NodeTransfer& transfer,

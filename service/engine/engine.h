@@ -161,7 +161,7 @@ class Engine {
   // Whether nodes keep shards, which clients may write and read there.
   bool at_nodes() const { return !options_.nodes.empty() && options_.devices.kind == "cpu"; }
   // As BeginUpload and BeginDownload, past this daemon: `done` gets a transfer whose tickets are good.
-  // Errors: as of those; NodeTransfer's; Ranks::Ask's.
+  // Errors: as of those; NodeTransfer's; Ranks::Ask's; kResourceExhausted naming node_transfers_max.
   using NodeTransferDone = std::function<void(Result<std::unique_ptr<NodeTransfer>>)>;
   void BeginNodeUpload(const std::string& session, TensorSpec spec, const std::vector<bool>& sent_once,
                        std::string_view program_id, int index, NodeTransferDone done);
@@ -244,7 +244,7 @@ class Engine {
   static Result<RunDeadline> DeadlineOf(const RunRequest& request, const Program& program);
   void OpenDownload(const std::string& session, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
                     std::function<void(Result<std::unique_ptr<Download>>)> done);
-  void Grant(std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done);
+  void Grant(const std::string& session, std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,
                                                         const RunJob& job) const;
   Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);
@@ -259,6 +259,7 @@ class Engine {
   const std::shared_ptr<RunTimes> run_times_ = std::make_shared<RunTimes>();  // Runs that end late hold it.
   CommunicationBytes communication_bytes_{*metrics_};
   Sequencer sequencer_;
+  SessionSlots node_transfers_{options_.limits.node_transfers_max};
   std::mutex accepting_;  // Runs are accepted one at a time: the order of handles is the order of the sequence.
   std::atomic<int64_t> runs_ = 0;
   std::atomic<bool> draining_ = false;

@@ -25,14 +25,17 @@ Result<std::unique_ptr<NodeTransfer>> NodeTransfer::Out(std::shared_ptr<Tensor> 
 
 Status NodeTransfer::MakeTickets(std::span<const LocalDevice> devices) {
   const mesh::DeviceMesh& mesh = tensor()->spec().sharding.mesh;
+  const auto is_none = [](const mesh::Range& range) { return range.size() == 0; };
   for (SharedPart& part : whole_->Parts()) {
+    // Blocks without elements are written, with zeros, but nobody reads them.
+    if (part.bytes == 0 || (!is_upload() && std::ranges::any_of(part.elements, is_none))) continue;
     const LocalDevice& device = devices[static_cast<size_t>(part.device)];
     const int64_t shard = tensor()->shards().shards()[static_cast<size_t>(*mesh.PositionOf(part.device))].id;
     const std::string node = device.is_here ? "" : device.node;
     // Replicas on one node are sent there once.
     const auto same = std::ranges::find_if(
         parts_, [&](const NodePart& other) { return other.node == node && other.part.elements == part.elements; });
-    if (same != parts_.end()) {
+    if (is_upload() && same != parts_.end()) {
       same->ticket.shards.push_back(shard);
       continue;
     }

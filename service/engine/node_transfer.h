@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "service/engine/session_slots.h"
 #include "service/engine/transfer.h"
 #include "service/store/store.h"
 #include "service/supervise/devices.h"
@@ -45,6 +46,7 @@ class NodeTransfer {
   // To be granted, which Hold then takes: they are good as long as this lives.
   std::vector<Ticket> Tickets() const;
   void Hold(std::unique_ptr<Grant> grant) { grant_ = std::move(grant); }
+  void Hold(SessionSlots::Slot slot) { slot_ = std::move(slot); }
 
   // OK: a client has written all of it. `receipts`: one for each part.
   // Errors: kInvalidArgument: it has not; kUnavailable, kDataLoss: what it wrote is not there any more.
@@ -56,6 +58,7 @@ class NodeTransfer {
 
   const std::unique_ptr<DeviceTransfer> whole_;
   std::vector<NodePart> parts_;
+  SessionSlots::Slot slot_;
   std::unique_ptr<Grant> grant_;  // Goes first: then nobody writes what goes.
 };
 

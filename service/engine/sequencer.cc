@@ -147,6 +147,13 @@ void Sequencer::NoteKept() {
   kept_.insert(given_shards_.begin(), given_shards_.end());
   given_.clear();
   given_shards_.clear();
+  SweepFreed();
+}
+
+void Sequencer::SweepFreed() {
+  if (on_devices_.size() < 2 * on_devices_swept_ + 64) return;
+  std::erase_if(on_devices_, [](const auto& held) { return held.expired(); });
+  on_devices_swept_ = on_devices_.size();
 }
 
 void Sequencer::Become(State state) {
@@ -580,9 +587,7 @@ void Sequencer::Settled(const RunJob& job) {
   for (const auto& output : job.outputs) {
     if (output != nullptr) on_devices_.push_back(output);
   }
-  if (on_devices_.size() < 2 * on_devices_swept_ + 64) return;
-  std::erase_if(on_devices_, [](const auto& held) { return held.expired(); });
-  on_devices_swept_ = on_devices_.size();
+  SweepFreed();
 }
 
 void Sequencer::Unbind() {

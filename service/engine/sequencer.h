@@ -209,6 +209,8 @@ class Sequencer {
   void LoseWhatIsGone();
   // Takes note of what Keep was given since.
   void NoteKept();
+  // Forgets tensors that are gone, once they may be half of on_devices_.
+  void SweepFreed();
   // The run was: its inputs and outputs are where the workers are.
   void Settled(const RunJob& job);
   // The shards that the latest run was the first to bind are bound no more.

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -23,8 +24,10 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// Orders have plans, which take some megabytes; what clients send is read by who has a ticket alone, and no larger.
-constexpr int kMessageBytesMax = 256 << 20;
+// Orders have plans, which take some megabytes. Clients send pieces of a megabyte, but a message is in memory before
+// anybody sees that it is more than its ticket is for.
+constexpr int kMessageBytesMax = 64 << 20;
+constexpr size_t kTransportBytesMax = size_t{256} << 20;  // What gRPC itself may take.
 // For what remains of connections that were cut: Silence has ended their streams.
 constexpr int kKeepaliveMs = 20000;
 constexpr std::chrono::milliseconds kShutdownGrace{200};
@@ -124,6 +127,9 @@ class GrpcNodeServer final : public NodeServer {
     builder.RegisterService(shards_.get());
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.SetMaxSendMessageSize(-1);
+    grpc::ResourceQuota quota("hostir-node");
+    quota.Resize(kTransportBytesMax);
+    builder.SetResourceQuota(quota);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

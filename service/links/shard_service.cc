@@ -3,6 +3,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -17,7 +19,8 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kPieceBytes = size_t{128} << 10;  // So much, and as much of gRPC's, waits for one who stops reading.
+constexpr int64_t kStreamsMax = 256;
 constexpr int kThreads = 4;  // That copy.
 constexpr char kTicket[] = "hostir-ticket";
 
@@ -26,18 +29,42 @@ std::string TicketOf(const grpc::CallbackServerContext& call) {
   return found == call.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-// `call` lives until OnDone, which ends the use.
-Result<Tickets::Use> Begin(Tickets& tickets, grpc::CallbackServerContext& call, bool writes) {
-  return tickets.Begin(TicketOf(call), writes, [&call] { call.TryCancel(); });
-}
+// Those under way here. Thread-safe.
+class Streams {
+ public:
+  explicit Streams(Tickets& tickets) : tickets_(tickets) {}
+
+  // `call` lives until OnDone, which ends the use.
+  // Errors: kResourceExhausted: there are as many as may be; Tickets::Begin's.
+  Result<Tickets::Use> Begin(grpc::CallbackServerContext& call, bool writes) {
+    Result<Tickets::Use> use = [&]() -> Result<Tickets::Use> {
+      if (++num_ > kStreamsMax)
+        return ResourceExhausted(base::Cat("this node moves shards of as many as it may, ", kStreamsMax,
+                                           ": go by the head, or try again later"));
+      return tickets_.Begin(TicketOf(call), writes, [&call] { call.TryCancel(); });
+    }();
+    if (!use.ok()) --num_;
+    return use;
+  }
+  Result<std::string> Written(const Tickets::Use& use) { return tickets_.Written(use); }
+  void End(const Result<Tickets::Use>& use) {
+    if (!use.ok()) return;
+    tickets_.End(*use);
+    --num_;
+  }
+
+ private:
+  Tickets& tickets_;
+  std::atomic<int64_t> num_ = 0;
+};
 
 Status Busy() { return ResourceExhausted("this node copies for as many clients as it can; try again later"); }
 Status Over() { return {Code::kAborted, "the client left, or the ticket was revoked"}; }
 
 class WriteCall final : public grpc::ServerReadReactor<pb::ShardChunk> {
  public:
-  WriteCall(Tickets& tickets, base::WorkPool& pool, grpc::CallbackServerContext& call, pb::WriteReply* reply)
-      : tickets_(tickets), pool_(pool), call_(call), reply_(reply), use_(Begin(tickets, call, /*writes=*/true)) {
+  WriteCall(Streams& streams, base::WorkPool& pool, grpc::CallbackServerContext& call, pb::WriteReply* reply)
+      : streams_(streams), pool_(pool), call_(call), reply_(reply), use_(streams.Begin(call, /*writes=*/true)) {
     if (use_.ok()) {
       StartRead(&chunk_);
     } else {
@@ -66,15 +93,15 @@ class WriteCall final : public grpc::ServerReadReactor<pb::ShardChunk> {
   Status End() {
     if (written_ != use_->bytes)
       return InvalidArgument(base::Cat("the ticket is for ", use_->bytes, " bytes, of which ", written_, " came"));
-    HIR_ASSIGN(*reply_->mutable_receipt(), tickets_.Written(*use_));
+    HIR_ASSIGN(*reply_->mutable_receipt(), streams_.Written(*use_));
     return {};
   }
   void OnDone() override {
-    if (use_.ok()) tickets_.End(*use_);
+    streams_.End(use_);
     delete this;
   }
 
-  Tickets& tickets_;
+  Streams& streams_;
   base::WorkPool& pool_;
   grpc::CallbackServerContext& call_;
   pb::WriteReply* const reply_;
@@ -85,8 +112,8 @@ class WriteCall final : public grpc::ServerReadReactor<pb::ShardChunk> {
 
 class ReadCall final : public grpc::ServerWriteReactor<pb::ShardChunk> {
  public:
-  ReadCall(Tickets& tickets, base::WorkPool& pool, grpc::CallbackServerContext& call)
-      : tickets_(tickets), pool_(pool), use_(Begin(tickets, call, /*writes=*/false)) {
+  ReadCall(Streams& streams, base::WorkPool& pool, grpc::CallbackServerContext& call)
+      : streams_(streams), pool_(pool), use_(streams.Begin(call, /*writes=*/false)) {
     if (use_.ok()) {
       Post();
     } else {
@@ -110,11 +137,11 @@ class ReadCall final : public grpc::ServerWriteReactor<pb::ShardChunk> {
     Post();
   }
   void OnDone() override {
-    if (use_.ok()) tickets_.End(*use_);
+    streams_.End(use_);
     delete this;
   }
 
-  Tickets& tickets_;
+  Streams& streams_;
   base::WorkPool& pool_;
   const Result<Tickets::Use> use_;
   pb::ShardChunk chunk_;
@@ -123,17 +150,17 @@ class ReadCall final : public grpc::ServerWriteReactor<pb::ShardChunk> {
 
 class ShardService final : public pb::Shards::CallbackService {
  public:
-  explicit ShardService(Tickets& tickets) : tickets_(tickets) {}
+  explicit ShardService(Tickets& tickets) : streams_(tickets) {}
 
   grpc::ServerReadReactor<pb::ShardChunk>* Write(grpc::CallbackServerContext* call, pb::WriteReply* reply) override {
-    return new WriteCall(tickets_, pool_, *call, reply);
+    return new WriteCall(streams_, pool_, *call, reply);
   }
   grpc::ServerWriteReactor<pb::ShardChunk>* Read(grpc::CallbackServerContext* call, const pb::ReadRequest*) override {
-    return new ReadCall(tickets_, pool_, *call);
+    return new ReadCall(streams_, pool_, *call);
   }
 
  private:
-  Tickets& tickets_;
+  Streams streams_;
   base::WorkPool pool_{{.num_threads = kThreads}};  // No work on gRPC's threads.
 };
 

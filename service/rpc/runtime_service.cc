@@ -385,8 +385,10 @@ Engine::NodeTransferDone RuntimeService::ShareAtNodes(const std::string& session
                                                       Call call) {
   return [this, session, reply, call](Result<std::unique_ptr<NodeTransfer>> transfer) {
     const Code code = transfer.status().code();
-    // No fault of anybody's: who asks by the head for what else is wrong with it hears of that there.
-    if (code == Code::kFailedPrecondition || code == Code::kUnavailable) return call->End({});
+    // No fault of anybody's: who asks by the head for what else is wrong with it hears of that there. A node that is
+    // full may be so until a run ends, which nobody waits for by the head.
+    if (code == Code::kFailedPrecondition || code == Code::kUnavailable || code == Code::kResourceExhausted)
+      return call->End({});
     if (!transfer.ok()) return call->End(transfer.status());
     const TensorSpec spec = (*transfer)->tensor()->spec();
     Describe(spec.dtype, (*transfer)->shape(), spec.stored_once, reply);

@@ -17,7 +17,7 @@ namespace {
 
 // Nobody says how far a client is that copies; slower than that it does not.
 constexpr int64_t kSlowestBytesPerSecond = 100'000'000;
-constexpr int64_t kSlowestBytesPerSecondOfNetwork = 1'000'000;
+constexpr int64_t kSlowestBytesPerSecondOfNetwork = 100'000;  // Of a link of 1 Mbit/s.
 
 Status NoTransfer(std::string_view token, base::Nanos idle) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(idle).count();

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -25,6 +27,8 @@ from cluster import Cluster, certificates, networks, total
 from etcd import Etcd
 from eventually import becomes, eventually
 from hostir import DataType, DeviceMesh, FusionDefinition, Sharding, private_daemon, wire
+from hostir.nodes import Nodes, NotReached
+from hostir.reach import Reach
 from hostir.wire import service_pb2 as pb
 
 ALL = [0, 1, 2, 3]
@@ -98,7 +102,7 @@ def test_elements_go_to_the_nodes_that_keep_them(cluster: Cluster, client: hosti
     assert client.status()["tensor_bytes"] == 0
 
 
-@pytest.mark.parametrize("shape", [(1021, 257), (3, 70001), (270001,), (5, 1, 30001)])
+@pytest.mark.parametrize("shape", [(1021, 257), (2, 100001), (3, 70001), (9, 70001), (270001,), (5, 1, 30001)])
 def test_blocks_that_are_longer_than_their_elements(client: hostir.Client, cluster: Cluster, shape: Any) -> None:
     values = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     for axis in range(len(shape)):
@@ -159,7 +163,7 @@ def hit_in_the_middle(monkeypatch: pytest.MonkeyPatch, hit: Callable[[], None]) 
     def methods(channel: Any) -> tuple[Any, Any]:
         write, read = whole(channel)
 
-        def hit_write(pieces: Iterator[memoryview], **options: Any) -> Any:
+        def hit_write(pieces: Iterator[memoryview], **options: Any) -> grpc.Future:
             def cut() -> Iterator[memoryview]:
                 for piece in pieces:
                     yield piece[: len(piece) // 2]
@@ -167,9 +171,9 @@ def hit_in_the_middle(monkeypatch: pytest.MonkeyPatch, hit: Callable[[], None]) 
                         hits.pop()()
                     yield piece[len(piece) // 2 :]
 
-            return write(cut(), **options)
+            return write.future(cut(), **options)
 
-        return hit_write, read
+        return SimpleNamespace(future=hit_write), read
 
     monkeypatch.setattr(wire, "shard_methods", methods)
 
@@ -254,9 +258,9 @@ def test_a_run_that_fails_takes_nothing_that_was_put(tmp_path: Path) -> None:
         cluster.stop()
 
 
-def reserve(client: hostir.Client) -> Any:
+def reserve(client: hostir.Client, shape: tuple[int, int] = VALUES.shape) -> Any:
     header = pb.UploadHeader(session_id=client._session, dtype=wire.dtype_number(hostir.DataType.Float))
-    header.shape[:] = VALUES.shape
+    header.shape[:] = shape
     header.sharding.CopyFrom(wire.sharding_message(ROWS, 2))
     return client._stub.Reserve(pb.ReserveRequest(header=header, at_nodes=True))
 
@@ -348,6 +352,123 @@ def test_tickets_serve_once_for_their_bytes(client: hostir.Client, cluster: Clus
     eventually(is_over)
     assert becomes(lambda: client.status()["tensor_bytes"], 0)
     np.testing.assert_array_equal(client.put(VALUES, sharding=ROWS).numpy(), VALUES)
+
+
+def test_a_node_that_is_full_while_a_run_is_under_way(client: hostir.Client, cluster: Cluster) -> None:
+    """Nodes keep what was freed until the run is over; what is put meanwhile goes by the head."""
+    held = client.put(VALUES, sharding=ROWS)
+    client.run(total(ALL), [held], wait=True)
+    pid = client.status()["devices"][3]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        (y,) = client.run(total(ALL), [held])
+        for _ in range(2 * LIMIT // VALUES.nbytes):  # Of each, a node keeps half.
+            array = client.put(VALUES, sharding=ROWS)
+            np.testing.assert_array_equal(array.numpy(), VALUES)
+            client.free(array)
+        assert 0 < counted(cluster, "uploaded_past_head_bytes") <= LIMIT * 2
+        put = client.put(VALUES, sharding=ROWS)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    np.testing.assert_allclose(y.numpy(), VALUES.sum(axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(put.numpy(), VALUES)
+
+
+def test_a_client_with_many_transfers_leaves_tickets_to_others(client: hostir.Client, cluster: Cluster) -> None:
+    """It has node_transfers_max; what is more goes by the head."""
+    array = client.put(VALUES, sharding=ROWS)
+    before = past_head(cluster)
+    tokens = [reserve(client, (4, 4)).token for _ in range(64)]
+    assert all(tokens) and not reserve(client, (4, 4)).token
+    np.testing.assert_array_equal(array.numpy(), VALUES)
+    client.put(VALUES, sharding=ROWS)
+    assert past_head(cluster) == before
+    with connect(cluster) as other:
+        other.put(VALUES, sharding=ROWS)
+        assert past_head(cluster)[0] == before[0] + VALUES.nbytes
+    client._stub.Release(pb.ReleaseRequest(session_id=client._session, token=tokens[0]))
+    eventually(lambda: bool(reserve(client, (4, 4)).token))
+    assert counted(cluster, "unreached_nodes") == 0
+
+
+def test_streams_that_do_not_go_on(cluster: Cluster) -> None:
+    """A node has room for 256; elements of who comes later go by the head."""
+    leaves = threading.Event()
+
+    def some() -> Iterator[memoryview]:
+        yield memoryview(bytes(1))
+        leaves.wait()
+
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for _ in range(3):
+            other = stack.enter_context(connect(cluster))
+            for shard in [shard for _ in range(43) for shard in reserve(other, (4, 4)).shards[2:]]:
+                write = other._nodes._stub(shard.node)._write
+                streams.append(write.future(some(), **shown(shard.ticket)))
+        eventually(lambda: sum(stream.done() for stream in streams) == len(streams) - 256)
+        for refused in (stream for stream in streams if stream.done()):
+            assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "as many as it may, 256" in refused.details()
+        client = stack.enter_context(connect(cluster))
+        array = client.put(VALUES, sharding=ROWS)
+        np.testing.assert_array_equal(array.numpy(), VALUES)
+        assert past_head(cluster) == (0, 0)
+        for stream in streams:
+            stream.cancel()
+        leaves.set()
+
+        def goes() -> bool:
+            client.free(client.put(VALUES, sharding=ROWS))
+            return past_head(cluster)[0] > 0
+
+        eventually(goes)
+
+
+class _Ended(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "it says so"
+
+
+def test_where_one_node_is_not_reached_the_others_are_not_waited_for() -> None:
+    """Calls that are under way are cancelled, later ones at once; the first cause is told."""
+    nodes = Nodes(Reach(["tcp:127.0.0.1:1"], None, None, None, []), None, None, None)
+    under_way = threading.Barrier(2)
+
+    def move(shard: Any, stub: Any, calls: Any) -> None:
+        ended = threading.Event()
+        if shard.node == "tcp:127.0.0.1:3":
+            under_way.wait(30)
+            raise _Ended(grpc.StatusCode.UNAVAILABLE)
+        calls.begin(SimpleNamespace(cancel=ended.set))
+        if shard.node == "tcp:127.0.0.1:2":
+            under_way.wait(30)
+        assert ended.wait(30)
+        raise _Ended(grpc.StatusCode.CANCELLED)
+
+    shards = [SimpleNamespace(node=f"tcp:127.0.0.1:{port}") for port in (2, 3, 4)]
+    with pytest.raises(NotReached, match=r"^tcp:127\.0\.0\.1:3: UNAVAILABLE: it says so$"):
+        nodes._each(shards, move)
+    with pytest.raises(
+        NotReached, match=r"^tcp:127\.0\.0\.1:3: not tried, since a moment ago"
+    ):  # And to none is written.
+        nodes._each(shards, lambda *_: pytest.fail("a byte went"))
+    nodes.close()
+
+
+def test_messages_that_no_ticket_is_for(client: hostir.Client) -> None:
+    """They are not read at all."""
+    shard = reserve(client).shards[3]
+    large = memoryview(bytes((64 << 20) + 1))
+    with pytest.raises(grpc.RpcError, match="larger than max") as failed:
+        client._nodes._stub(shard.node)._write(iter([large]), **shown(shard.ticket))
+    assert failed.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_what_was_put_outlives_the_head(tmp_path: Path) -> None:

@@ -146,6 +146,34 @@ TEST(ClusterRanksTickets, WithoutAMeshAreRefused) {
   EXPECT_EQ(by_head.status.code(), Code::kFailedPrecondition);
 }
 
+// What is written while the mesh starts would be lost with what a restarted node had before.
+TEST(ClusterRanksTickets, WhileTheMeshStartsAreRefused) {
+  std::unique_ptr<Asked> asked;
+  Mesh mesh(2, 1, {}, 1);
+  mesh.ranks->OnWait([&]() -> Result<base::Nanos> {
+    if (asked == nullptr) asked = std::make_unique<Asked>(mesh, 1);
+    return mesh.network->Now() + microseconds(10);
+  });
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  ASSERT_NE(asked, nullptr);
+  EXPECT_EQ(asked->told, 1);
+  EXPECT_EQ(asked->status.ToString(), "UNAVAILABLE: the mesh is being restarted");
+  for (int64_t node = 0; node < 2; ++node) EXPECT_EQ(mesh.network->num_grants(node), 0);
+}
+
+// They go by the new link of a node before the head hears that the old one was lost.
+TEST(ClusterRanksTickets, AreRevokedWhereTheLinkWasLostForAMoment) {
+  Mesh mesh(2, 1, {}, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  mesh.network->CutOffForAMoment(1);
+  Asked asked(mesh, 1);
+  mesh.Rest(milliseconds(1));
+  EXPECT_EQ(asked.told, 1);
+  EXPECT_EQ(asked.status.code(), Code::kUnavailable);
+  mesh.Rest(milliseconds(1));
+  for (int64_t node = 0; node < 2; ++node) EXPECT_EQ(mesh.network->num_grants(node), 0) << node;
+}
+
 // Whatever happens to nodes and links, who asks is told once, and nothing is left granted of what has ended.
 TEST(ClusterRanksTickets, WhateverHappensToNodesAreAnsweredOnce) {
   int64_t granted = 0, refused = 0, lost = 0;

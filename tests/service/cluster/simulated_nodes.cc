@@ -77,6 +77,18 @@ void SimulatedNodes::Lose(int64_t node, const std::string& why, bool dies) {
   });
 }
 
+void SimulatedNodes::CutOffForAMoment(int64_t node) {
+  Node& its = nodes_[static_cast<size_t>(node)];
+  ++its.link;
+  its.its_link = {};
+  its.generation = its.ended = 0;
+  its.grants.clear();
+  events_.push({.node = node, .lost = Unavailable("it is cut off"), .message = {}});
+  pb::FromNode joined;
+  joined.mutable_joined()->set_incarnation(IncarnationOf(node));
+  events_.push({.node = node, .lost = {}, .message = std::move(joined)});
+}
+
 void SimulatedNodes::Send(int64_t node, pb::ToNode message) {
   now_ += model_.per_message;
   Node& its = nodes_[static_cast<size_t>(node)];

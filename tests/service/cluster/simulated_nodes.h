@@ -63,6 +63,8 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   // The next Remember that is on its way to the node, and its link, are lost.
   void LoseAtRemember(int64_t node) { nodes_[static_cast<size_t>(node)].loses_remember = true; }
   void CutOff(int64_t node) { Lose(node, "it is cut off", false); }
+  // Its link is lost, and up again before anybody takes an event of either.
+  void CutOffForAMoment(int64_t node);
   const std::set<int64_t>& dropped(int64_t node) const { return nodes_[static_cast<size_t>(node)].dropped; }
   // What comes next from a node, whoever made it up.
   void Inject(int64_t node, ::hostir::v1::FromNode message) { Say(node, std::move(message)); }

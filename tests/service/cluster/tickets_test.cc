@@ -110,6 +110,7 @@ TEST_F(TicketsTest, WhatNoHeadSaysIsRefused) {
   guessed.mutable_tickets(0)->set_secret("short");
   EXPECT_EQ(Add(guessed).code(), Code::kInternal);
   EXPECT_TRUE(Add(Grant(1, 'a', false, {7}, 5)).ok());
+  EXPECT_EQ(Add(Grant(1, 'b', false, {7}, 5)).ToString(), "INTERNAL: grant 1 is there already");
 }
 
 TEST_F(TicketsTest, WhoReadsHasTheMemoryUntilItEnds) {

@@ -49,6 +49,25 @@ std::shared_ptr<const Program> MakeProgram(int64_t number, int inputs) {
   return *std::move(program);
 }
 
+// Counts rooms of tensors, which stay as long as anybody knows of them, alive or not.
+template <typename T>
+struct Counted {
+  using value_type = T;
+  explicit Counted(int64_t* counted) : rooms(counted) {}
+  template <typename U>
+  Counted(const Counted<U>& other) : rooms(other.rooms) {}  // NOLINT: as the standard wants it.
+  T* allocate(size_t count) {
+    ++*rooms;
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* room, size_t count) {
+    --*rooms;
+    std::allocator<T>().deallocate(room, count);
+  }
+  bool operator==(const Counted&) const = default;
+  int64_t* rooms;
+};
+
 // A sequencer, its ranks, and what clients did.
 class World {
  public:
@@ -82,6 +101,13 @@ class World {
     for (const ShardSet::Shard& shard : shards) ranks_->SetValue(shard.id, value);
     auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_);
     return {std::make_shared<Tensor>(TensorSpec{}, std::move(set), TensorState::kReady), value};
+  }
+
+  // One that nodes keep, as a client wrote it, which then freed it.
+  void KeepAndFree(int64_t& rooms) {
+    auto set = std::make_shared<ShardSet>(NewShards(), nullptr, released_);
+    sequencer_->Keep(
+        std::allocate_shared<Tensor>(Counted<Tensor>{&rooms}, TensorSpec{}, std::move(set), TensorState::kReady));
   }
 
   struct Ended {
@@ -494,6 +520,18 @@ TEST(SequencerHeals, SlowRanksAtRestAreLeftAlone) {
   world.events().At(seconds(1), [&] { world.ranks().Inject(Fault::kSlow); });
   world.ServeUntil([&] { return world.events().Now() > seconds(20); });
   EXPECT_EQ(world.ranks().generation(), 1);
+}
+
+// Without a run in between.
+TEST(SequencerKeeps, NothingOfWhatWasPutPastItAndFreed) {
+  int64_t rooms = 0;
+  {
+    World world({.ranks = 2, .seed = 6, .on_devices = true}, 10);
+    for (int64_t i = 1; i <= 1000; ++i) world.events().At(milliseconds(i), [&] { world.KeepAndFree(rooms); });
+    world.ServeUntil([&] { return world.events().Now() > seconds(2); });
+    EXPECT_LE(rooms, 64);
+  }
+  EXPECT_EQ(rooms, 0);
 }
 
 // Two users: one keeps its queue full, the other asks when it has its answer.
