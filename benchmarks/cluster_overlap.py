@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import shlex
 import sys
 import tempfile
 import time
@@ -125,7 +124,11 @@ def main() -> int:
                 cluster.stop()
     if args.json:
         machine = f"{os.cpu_count()} cores, two namespaces, {args.rate}"
-        record = {"command": shlex.join(["cluster_overlap.py", *sys.argv[1:]]), "machine": machine, "rows": rows}
+        record = {
+            "command": f"cluster_overlap.py --pairs {args.pairs} --rate {args.rate}",
+            "machine": machine,
+            "rows": rows,
+        }
         pathlib.Path(args.json).write_text(text(record))
     missed = [row for row in rows if row["parts"] and row["ratio_quartiles"][2] < LEAST]
     for row in missed:

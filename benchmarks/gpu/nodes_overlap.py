@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import pathlib
-import shlex
 import sys
 import tempfile
 
@@ -45,7 +44,7 @@ def main() -> int:
         for client in clients.values():
             client.close()
     if options.out:
-        command = shlex.join(["benchmarks/gpu/nodes_overlap.py", *sys.argv[1:]])
+        command = f"benchmarks/gpu/nodes_overlap.py --pairs {options.pairs}"
         record = {"command": command, "machine": machine(), "rows": rows}
         pathlib.Path(options.out).write_text(json.dumps(record, indent=1) + "\n")
     missed = [r for r in rows if r["parts"] and r["ratio_quartiles"][2] < cluster_overlap.LEAST]

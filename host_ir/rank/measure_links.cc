@@ -32,6 +32,8 @@ class LinkProbe {
     HIR_TRY(probe.Prepare());
     std::vector<Link> links(ranks.size());
     for (const int64_t bytes : kBytes) {
+      HIR_ASSIGN(const bool has_room, probe.MakeRoom(bytes));
+      if (!has_room) break;
       HIR_ASSIGN(const std::vector<double> seconds, probe.Measure(bytes));
       double longest = 0;
       for (size_t i = 0; i < links.size(); ++i) {
@@ -62,12 +64,24 @@ class LinkProbe {
   }
 
   Status Prepare() {
-    const int64_t most = std::max(std::ranges::max(kBytes), std::ssize(ranks_) * kTimeBytes);
     HIR_ASSIGN(stream_, device_.CreateStream());
-    HIR_ASSIGN(sent_, device_.Allocate(most));
-    HIR_ASSIGN(heard_, device_.Allocate(most));
     HIR_ASSIGN(team_, communicator_.Team(ranks_, kLane));
+    return Allocate(std::max(kBytes[1], std::ssize(ranks_) * kTimeBytes));
+  }
+
+  Status Allocate(int64_t bytes) {
+    HIR_ASSIGN(std::unique_ptr<device::Allocation> sent, device_.Allocate(bytes));
+    HIR_ASSIGN(heard_, device_.Allocate(bytes));
+    sent_ = std::move(sent);
     return {};
+  }
+
+  // Whether all ranks have memory for messages of `bytes`: a device may be let have little.
+  Result<bool> MakeRoom(int64_t bytes) {
+    if (bytes <= sent_->buffer().bytes) return true;
+    const Status allocated = Allocate(bytes);
+    HIR_ASSIGN(const std::vector<double> short_of, Share(allocated.ok() ? 0 : 1));
+    return std::ranges::max(short_of) == 0;
   }
 
   Status Do(comm::CommDesc desc) {
@@ -101,7 +115,11 @@ class LinkProbe {
                 .count = bytes / DTypeBytes(DType::kInt64),
                 .to = next_,
                 .from = before_}));
-    const double mine = std::chrono::duration<double>(base::Clock::Steady().Now() - began).count();
+    return Share(std::chrono::duration<double>(base::Clock::Steady().Now() - began).count());
+  }
+
+  // What each rank says, in their order.
+  Result<std::vector<double>> Share(double mine) {
     std::vector<double> all(ranks_.size());
     const auto times = std::as_writable_bytes(std::span(all));
     HIR_TRY(backends_.copy_from_host(device_, {.data = sent_->buffer().data, .bytes = kTimeBytes},
