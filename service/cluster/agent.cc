@@ -328,6 +328,8 @@ void Agent::StartRanks(const pb::StartRanks& start) {
     if (stopping_ || start.generation() <= ended_) return;
     fleet_ = std::move(fleet);
   }
+  // Bytes of a generation come once it has started: what there is of those before is nobody's.
+  if (options_.on_devices) shards_->DropHalves();
   said_usage_ = base::Clock::Steady().Now();
   pb::FromNode started;
   started.mutable_started()->set_generation(start.generation());
@@ -437,6 +439,8 @@ Status Agent::Bind(const pb::ToWorker& message, RankMessage& into) {
     if (shard.exported())
       return Unimplemented("memory of a device that a client exported, on another node than its own");
     const bool arrived = shard.has_memory() && shard.bytes() > 0;
+    if (arrived && shards_->Find(shard.id()) != nullptr && !shards_->HasArrived(shard.id()))
+      return Internal(base::Cat("not all of the ", shard.bytes(), " bytes of shard ", shard.id(), " have come"));
     if (arrived && shards_->Find(shard.id()) == nullptr) {
       return ResourceExhausted(base::Cat("this node has no room for a shard of ", shard.bytes(),
                                          " bytes: tensor_bytes_max = ", options_.shard_bytes_max, ", of which ",

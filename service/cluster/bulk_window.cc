@@ -29,8 +29,8 @@ bool BulkWindow::Sent(int64_t bytes, bool is_last, base::Nanos now) {
   return true;
 }
 
-void BulkWindow::Taken(base::Nanos now) {
-  if (asked_.empty()) return;
+bool BulkWindow::Taken(base::Nanos now) {
+  if (asked_.empty()) return false;
   const auto [bytes, sent] = asked_.front();
   asked_.pop_front();
   const bool was_needed = on_the_way_ > window_ / 2;
@@ -42,6 +42,7 @@ void BulkWindow::Taken(base::Nanos now) {
   } else if (was_needed && took <= std::min(2 * best_ + kFast, kFastMost)) {
     window_ = std::min(window_ + bytes, kMost);
   }
+  return true;
 }
 
 }  // namespace hir::service

@@ -21,8 +21,8 @@ class BulkWindow {
   int64_t Next(int64_t left) const;
   // Whether the piece is to ask for an answer; the last before a pause does.
   bool Sent(int64_t bytes, bool is_last, base::Nanos now);
-  // The oldest piece that asked was taken. One that nobody sent is ignored: the other side may say anything.
-  void Taken(base::Nanos now);
+  // The oldest piece that asked was taken. One that nobody sent is ignored, and false: the other side may say anything.
+  bool Taken(base::Nanos now);
 
   int64_t bytes() const { return window_; }
   int64_t on_the_way() const { return on_the_way_; }

@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 // A node says by itself that its ranks are late; so long after that it is the node that is.
 constexpr base::Nanos kNodeGrace = std::chrono::seconds(2);
 constexpr base::Nanos kOthersGrace = std::chrono::seconds(1);
+// A link that carries less is as good as none.
+constexpr int64_t kSlowestBytesPerMs = 100;
 // Between the death of a rank, or of a node, and what ranks elsewhere say of it.
 constexpr base::Nanos kCauseGrace = milliseconds(200);
 
@@ -142,6 +144,7 @@ Status ClusterRanks::Start() {
   if (std::ssize(absent) == num_ranks_) return Break(std::move(away));  // Nobody is there.
   healthy_ = true;
   began_ = moved_ = clock().Now();
+  bulk_bytes_ = 0;
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
     Node& node = of_node_[i];
@@ -188,7 +191,15 @@ Status ClusterRanks::Pump(int64_t number) {
     nodes_->Send(number, std::move(piece));
     if (next.offset == next.bytes) node.bulk.pop_back();
   }
-  if (node.order) nodes_->Send(number, *std::exchange(node.order, std::nullopt));
+  if (!together_) {
+    if (node.order) nodes_->Send(number, *std::exchange(node.order, std::nullopt));
+    return {};
+  }
+  if (std::ranges::any_of(of_node_, [](const Node& other) { return !other.bulk.empty(); })) return {};
+  for (size_t i = 0; i < of_node_.size(); ++i) {
+    if (of_node_[i].order) nodes_->Send(static_cast<int64_t>(i), *std::exchange(of_node_[i].order, std::nullopt));
+  }
+  moved_ = clock().Now();
   return {};
 }
 
@@ -207,6 +218,9 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
   measured_.assign(static_cast<size_t>(num_ranks_), {});
   fetched_.clear();
   began_ = moved_ = clock().Now();
+  bulk_bytes_ = 0;
+  // Ranks that wait for others begin when those can: bytes of one node may take long.
+  together_ = waits == Waits::kEachOther;
   ++seq_;
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
@@ -232,15 +246,20 @@ Status ClusterRanks::Call(std::vector<std::vector<RankMessage>> messages, TimeLi
       for (const pb::DeviceShard& shard : said.message.message.bind().shards()) {
         if (!shard.has_memory()) continue;
         base::Fd from(dup(said.message.fds[next_fd++]));
+        bulk_bytes_ += shard.bytes();
         if (shard.bytes() > 0) node.bulk.push_back({shard.id(), shard.bytes(), std::move(from)});
       }
-      for (const pb::DeviceShard& shard : said.message.message.fetch().shards())
+      for (const pb::DeviceShard& shard : said.message.message.fetch().shards()) {
+        bulk_bytes_ += shard.bytes();
         fetched_[shard.id()] = {static_cast<int64_t>(i), base::Fd(dup(said.message.fds[next_fd++])), shard.bytes()};
+      }
       *part.mutable_message() = std::move(said.message.message);
     }
     if (order.parts().empty()) continue;  // Nothing for it to do.
     node.owes = true;
     node.order = std::move(message);
+  }
+  for (size_t i = 0; i < of_node_.size(); ++i) {
     if (Status sent = Pump(static_cast<int64_t>(i)); !sent.ok()) return Break(std::move(sent));
   }
   return Await(timeout, what, waits);
@@ -251,6 +270,7 @@ bool ClusterRanks::Post(const pb::Execute& execute) {
   first_error_ = {};
   measured_.assign(static_cast<size_t>(num_ranks_), {});
   began_ = moved_ = clock().Now();
+  bulk_bytes_ = 0;
   ++seq_;
   Remind();
   for (size_t i = 0; i < of_node_.size(); ++i) {
@@ -297,7 +317,8 @@ Status ClusterRanks::AwaitAll(TimeLimit limit, std::string_view what, Waits wait
       look_at = *next;
     }
     const bool failed = !first_error_.ok() && waits == Waits::kEachOther;
-    base::Nanos end = std::max(began_, moved_) + limit.time + kNodeGrace;
+    const base::Nanos slowest = std::chrono::milliseconds(bulk_bytes_ / kSlowestBytesPerMs);
+    base::Nanos end = std::min(std::max(began_, moved_), began_ + slowest) + limit.time + kNodeGrace;
     if (failed) end = std::min(end, failed_at_ + kOthersGrace);
     if (now >= end) {
       if (failed) return Break(first_error_);
@@ -346,7 +367,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return status.ok() ? status : status.WithContext(nodes_->NameOf(event.node));
     }
     case pb::FromNode::kAnswer: {
-      if (message.answer().seq() != seq_ || !node.owes || phase_ == Phase::kStarting) return {};
+      if (message.answer().seq() != seq_ || !node.owes || node.order || phase_ == Phase::kStarting) return {};
       node.told.clear();  // Before the order.
       return HandleAnswer(node, *message.mutable_answer());
     }
@@ -356,8 +377,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
     case pb::FromNode::kBytes: WriteFetched(event.node, message.bytes()); return {};
     case pb::FromNode::kGranted: grants_->Hear(event.node, message.granted()); return {};
     case pb::FromNode::kTaken:
-      node.window.Taken(clock().Now());
-      moved_ = clock().Now();
+      if (node.window.Taken(clock().Now())) moved_ = clock().Now();
       return Pump(event.node);
     case pb::FromNode::kLate:
       if (message.late().seq() != seq_ || !node.owes) return {};

@@ -170,7 +170,9 @@ class ClusterRanks final : public Ranks {
   int64_t seq_ = 0;
   int64_t newest_ = 0;  // Of the shards that were bound.
   base::Nanos began_ = {};
-  Status first_error_;  // Of the call.
+  int64_t bulk_bytes_ = 0;  // Of the call: shards', to nodes and from them.
+  bool together_ = false;   // Its orders go when no bytes wait any more.
+  Status first_error_;      // Of the call.
   base::Nanos failed_at_ = {};
   RendezvousTable keys_;
   std::vector<::hostir::v1::Measured> measured_;

@@ -35,10 +35,26 @@ Status KeptShards::Write(int64_t id, int64_t total, int64_t offset, std::string_
   if (offset < 0 || offset > total || bytes > total - offset) {
     return InvalidArgument(base::Cat(bytes, " bytes at ", offset, " of shard ", id, ", which has ", total));
   }
+  if (offset > 0) {
+    const std::scoped_lock lock(mutex_);
+    const auto before = arrived_.find(id);
+    if (before == arrived_.end() || before->second != offset)
+      return InvalidArgument(
+          base::Cat(bytes, " bytes at ", offset, " of shard ", id, ", whose bytes before are missing"));
+  }
   HIR_ASSIGN(const Memory memory, Get(id, total));
   SetWhole({&id, 1}, false);
   if (bytes > 0) std::memcpy(memory->data() + offset, data.data(), data.size());
+  const std::scoped_lock lock(mutex_);
+  if (memory_.contains(id)) arrived_[id] = offset + bytes;
   return {};
+}
+
+bool KeptShards::HasArrived(int64_t id) const {
+  const std::scoped_lock lock(mutex_);
+  const auto memory = memory_.find(id);
+  const auto arrived = arrived_.find(id);
+  return memory != memory_.end() && arrived != arrived_.end() && arrived->second == memory->second->bytes();
 }
 
 void KeptShards::SetWhole(std::span<const int64_t> ids, bool whole) {
@@ -67,6 +83,7 @@ void KeptShards::Drop(std::span<const int64_t> ids) {
     dropped = std::move(found->second);
     memory_.erase(found);
     whole_.erase(id);
+    arrived_.erase(id);
   }
 }
 

@@ -26,8 +26,11 @@ class KeptShards {
   Result<Memory> Get(int64_t id, int64_t bytes);
   // Null: it is not kept.
   Memory Find(int64_t id) const;
-  // Some of its bytes, which makes it. Errors: those of Get; kInvalidArgument: they do not lie in it.
+  // Some of its bytes, behind those before; the first make it.
+  // Errors: those of Get; kInvalidArgument: they do not lie in it, or others are missing before them.
   Status Write(int64_t id, int64_t total, int64_t offset, std::string_view data);
+  // Whether all of its bytes have come.
+  bool HasArrived(int64_t id) const;
   // Gives them up; those that are not kept are ignored.
   void Drop(std::span<const int64_t> ids);
 
@@ -43,8 +46,9 @@ class KeptShards {
  private:
   const int64_t bytes_max_;
   mutable std::mutex mutex_;
-  std::map<int64_t, Memory> memory_;  // Guarded by mutex_.
-  std::set<int64_t> whole_;           // The same, as the next.
+  std::map<int64_t, Memory> memory_;    // Guarded by mutex_.
+  std::set<int64_t> whole_;             // The same, as those below.
+  std::map<int64_t, int64_t> arrived_;  // Bytes, of those that were written.
   int64_t bytes_ = 0;
 };
 

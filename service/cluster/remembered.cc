@@ -7,7 +7,7 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-constexpr int kTensorsOfMessage = 4096;
+constexpr int kTensorsOfMessage = 256;  // Some tens of KiB: a slow link has others to carry, too.
 
 // A message with room for one more.
 pb::Remember& Room(std::vector<pb::Remember>& messages, int64_t count) {

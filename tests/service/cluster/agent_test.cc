@@ -354,7 +354,7 @@ TEST_F(AgentTest, ALaterHeadHearsOfWhatIsWholeAndWhatWasToBeRemembered) {
     pb::ToNode bytes;
     bytes.mutable_bytes()->set_shard(shard);
     bytes.mutable_bytes()->set_total(4);
-    bytes.mutable_bytes()->set_data("12");  // Half.
+    bytes.mutable_bytes()->set_data(shard == 7 ? "1234" : "12");  // Half of 8.
     agent_->Take(head, bytes);
   }
   pb::ToNode run;

@@ -245,6 +245,32 @@ TEST(ClusterRanks, ASlowLinkTakesItsTime) {
   EXPECT_EQ(mesh.network->wrong(), "");
 }
 
+// Ranks that wait for each other begin when those can whose bytes took longest, and not before: in a collective the
+// others would give up.
+TEST(ClusterRanks, OrdersWaitForTheBytesOfAll) {
+  Mesh mesh(3, 1, {.bytes_per_s = 125'000}, 1);
+  ASSERT_TRUE(mesh.ranks->Start().ok());
+  for (const auto waits : {Ranks::Waits::kEachOther, Ranks::Waits::kNobody}) {
+    const SharedMemory memory = *SharedMemory::Create(4 << 20);
+    std::vector<std::vector<RankMessage>> messages(3);
+    RankMessage& bind = messages[1].emplace_back();
+    pb::DeviceShard& shard = *bind.message.mutable_bind()->add_shards();
+    shard.set_id(waits == Ranks::Waits::kEachOther ? 1 : 2);
+    shard.set_bytes(memory.bytes());
+    shard.set_has_memory(true);
+    bind.fds.push_back(memory.fd());
+    for (auto& of_rank : messages) of_rank.emplace_back().message.mutable_execute()->set_run(1);
+    const Status status = mesh.ranks->Call(std::move(messages), {seconds(5), "run_timeout_ms"}, "a run", waits);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    if (waits == Ranks::Waits::kEachOther) {
+      EXPECT_LE(mesh.network->arrival_skew(), milliseconds(1500));  // What is on the way.
+    } else {
+      EXPECT_GT(mesh.network->arrival_skew(), seconds(30));
+    }
+  }
+  EXPECT_EQ(mesh.network->wrong(), "");
+}
+
 TEST(ClusterRanks, AFastLinkIsKeptBusy) {
   constexpr std::pair<int64_t, int64_t> kLinks[] = {{125000000, 50}, {125000000, 500}, {1250000000, 500}};
   for (const auto& [bytes_per_s, latency] : kLinks) {

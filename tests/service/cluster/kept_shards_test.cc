@@ -16,8 +16,10 @@ using testing::HasSubstr;
 
 TEST(KeptShards, KeepsTheBytesUntilTheyAreDropped) {
   KeptShards kept(100);
-  ASSERT_TRUE(kept.Write(7, 10, 5, "world").ok());
   ASSERT_TRUE(kept.Write(7, 10, 0, "hello").ok());
+  EXPECT_FALSE(kept.HasArrived(7));
+  ASSERT_TRUE(kept.Write(7, 10, 5, "world").ok());
+  EXPECT_TRUE(kept.HasArrived(7));
   const KeptShards::Memory memory = *kept.Get(7, 10);
   EXPECT_EQ(std::memcmp(memory->data(), "helloworld", 10), 0);
   EXPECT_EQ(kept.bytes(), 10);
@@ -42,6 +44,22 @@ TEST(KeptShards, RefusesWhatDoesNotFit) {
   EXPECT_EQ(kept.Get(1, 61).status().code(), Code::kInternal);
   kept.Drop(std::vector<int64_t>{1, 2});
   EXPECT_TRUE(kept.Get(3, 100).ok());
+}
+
+// Where the first bytes could not be kept the rest is no shard: it would have zeros.
+TEST(KeptShards, RefusesBytesBehindOnesThatAreMissing) {
+  KeptShards kept(100);
+  EXPECT_THAT(kept.Write(1, 10, 5, "world").ToString(), HasSubstr("5 bytes at 5 of shard 1, whose bytes before are"));
+  EXPECT_EQ(kept.Find(1), nullptr);
+  ASSERT_TRUE(kept.Write(1, 10, 0, "hello").ok());
+  EXPECT_FALSE(kept.Write(1, 10, 6, "orld").ok());
+  EXPECT_FALSE(kept.HasArrived(1));
+  ASSERT_TRUE(kept.Write(1, 10, 0, "hel").ok());  // Again, from the start.
+  ASSERT_TRUE(kept.Write(1, 10, 3, "loworld").ok());
+  EXPECT_TRUE(kept.HasArrived(1));
+  kept.Drop(std::vector<int64_t>{1});
+  ASSERT_TRUE(kept.Get(1, 10).ok());
+  EXPECT_FALSE(kept.HasArrived(1));
 }
 
 // A head that has gone mad writes no byte elsewhere.

@@ -173,6 +173,7 @@ void SimulatedNodes::Arrive(int64_t node, pb::ToNode& message) {
 
 void SimulatedNodes::ArriveOrder(int64_t node, const pb::Order& order) {
   Node& its = nodes_[static_cast<size_t>(node)];
+  if (std::exchange(arriving_, order.seq()) != order.seq()) first_arrival_ = now_;
   last_arrival_ = now_;
   if (order.generation() != its.generation) {
     if (order.generation() > its.generation && its.generation != 0) Wrong("an order of ranks that were not started");

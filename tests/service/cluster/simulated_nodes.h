@@ -54,6 +54,8 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   // Seen by the nodes; what is wrong with what they saw, or "".
   std::string wrong() const { return wrong_; }
   base::Nanos last_arrival() const { return last_arrival_; }  // Of an order, at its node.
+  // Of the orders of the latest call: from the first node's to the last's.
+  base::Nanos arrival_skew() const { return last_arrival_ - first_arrival_; }
   int64_t num_orders() const { return num_orders_; }
   int64_t num_parts() const { return num_parts_; }  // Of all orders.
   int64_t num_faults() const { return num_faults_; }
@@ -124,7 +126,8 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   int64_t number_ = 0;
   bool interrupted_ = false;
   std::string wrong_;
-  base::Nanos last_arrival_ = {};
+  base::Nanos first_arrival_ = {}, last_arrival_ = {};
+  int64_t arriving_ = -1;  // The number of that call.
   int64_t num_orders_ = 0;
   int64_t num_parts_ = 0;
   int64_t num_faults_ = 0;
