@@ -18,7 +18,7 @@ from .reach import Reach
 from .shared_memory import part_of
 
 LEAST_BYTES = 512 << 10  # Below, the head's one round trip is faster (benchmarks/cluster_transfers.py).
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 256 << 10  # So many of 256 streams are what a node has room for in gRPC.
 _AT_ONCE = 8  # Shards.
 _AGAIN_SECONDS = 10.0  # So long one that was not reached is not tried.
 _OPTIONS = [  # One that dies, or is cut off, is noticed as soon as its head notices.
