@@ -10,12 +10,25 @@ namespace hir::service {
 Result<KeptShards::Memory> KeptShards::Get(int64_t id, int64_t bytes) {
   const std::scoped_lock lock(mutex_);
   const auto found = memory_.find(id);
-  if (found != memory_.end()) {
-    if (found->second->bytes() == bytes) return found->second;
+  if (found == memory_.end()) return Make(id, bytes, bytes_ - bytes_for_clients_);
+  if (found->second->bytes() != bytes)
     return Internal(base::Cat("shard ", id, " has ", found->second->bytes(), " bytes here, not ", bytes));
-  }
+  if (for_clients_.erase(id) > 0) bytes_for_clients_ -= bytes;
+  return found->second;
+}
+
+Result<KeptShards::Memory> KeptShards::GetForClient(int64_t id, int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  if (memory_.contains(id)) return Internal(base::Cat("shard ", id, " is kept here already"));
+  HIR_ASSIGN(Memory made, Make(id, bytes, bytes_));
+  for_clients_.insert(id);
+  bytes_for_clients_ += bytes;
+  return made;
+}
+
+Result<KeptShards::Memory> KeptShards::Make(int64_t id, int64_t bytes, int64_t used) {
   if (bytes < 0) return Internal(base::Cat("shard ", id, " of ", bytes, " bytes"));
-  if (bytes > bytes_max_ - bytes_) {
+  if (bytes > bytes_max_ - used) {
     return ResourceExhausted(base::Cat("this node keeps shards of ", bytes_, " bytes, and ", bytes,
                                        " more are beyond tensor_bytes_max = ", bytes_max_));
   }
@@ -80,6 +93,7 @@ void KeptShards::Drop(std::span<const int64_t> ids) {
     const auto found = memory_.find(id);
     if (found == memory_.end()) continue;
     bytes_ -= found->second->bytes();
+    if (for_clients_.erase(id) > 0) bytes_for_clients_ -= found->second->bytes();
     dropped = std::move(found->second);
     memory_.erase(found);
     whole_.erase(id);

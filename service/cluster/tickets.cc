@@ -39,7 +39,7 @@ Status Tickets::Add(const pb::Grant& grant, const std::shared_ptr<KeptShards>& k
           return Internal(base::Cat("a ticket to ", ticket.writes() ? "write" : "read", " shard ", shard, ", which is ",
                                     memory == nullptr ? "not " : "", "kept here"));
         if (ticket.writes()) {
-          HIR_ASSIGN(memory, kept->Get(shard, ticket.bytes()));
+          HIR_ASSIGN(memory, kept->GetForClient(shard, ticket.bytes()));
           made.push_back(shard);
         }
         entry.use.shards.push_back(shard);

@@ -46,6 +46,24 @@ TEST(KeptShards, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(kept.Get(3, 100).ok());
 }
 
+// What was freed is kept until an order says so; what clients put meanwhile takes no room from the outputs of runs.
+TEST(KeptShards, ClientsTakeNoRoomFromOrders) {
+  KeptShards kept(100);
+  ASSERT_TRUE(kept.Get(1, 60).ok());
+  ASSERT_TRUE(kept.GetForClient(2, 40).ok());
+  EXPECT_EQ(kept.GetForClient(2, 40).status().code(), Code::kInternal);
+  EXPECT_EQ(kept.GetForClient(3, 1).status().code(), Code::kResourceExhausted);
+  ASSERT_TRUE(kept.Get(4, 40).ok());
+  EXPECT_EQ(kept.Get(5, 1).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(kept.bytes(), 140);
+  kept.Drop(std::vector<int64_t>{4});
+  ASSERT_TRUE(kept.Get(2, 40).ok());  // Read by a run: it counts as others.
+  EXPECT_EQ(kept.Get(4, 1).status().code(), Code::kResourceExhausted);
+  kept.Drop(std::vector<int64_t>{1, 2});
+  EXPECT_EQ(kept.bytes(), 0);
+  EXPECT_TRUE(kept.Get(6, 100).ok());
+}
+
 // Where the first bytes could not be kept the rest is no shard: it would have zeros.
 TEST(KeptShards, RefusesBytesBehindOnesThatAreMissing) {
   KeptShards kept(100);
