@@ -119,7 +119,6 @@ size_t ClusterRanks::NodeOf(int64_t rank) const {
 Status ClusterRanks::Start() {
   HIR_CHECK(!healthy_);
   ++generation_;
-  ++seq_;  // An answer to what came before is none to the start.
   phase_ = Phase::kStarting;
   keys_ = {};
   first_error_ = {};
@@ -367,6 +366,7 @@ Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
       return status.ok() ? status : status.WithContext(nodes_->NameOf(event.node));
     }
     case pb::FromNode::kAnswer: {
+      // One to what came before is none to a start, or to an order that waits for its bytes.
       if (message.answer().seq() != seq_ || !node.owes || node.order || phase_ == Phase::kStarting) return {};
       node.told.clear();  // Before the order.
       return HandleAnswer(node, *message.mutable_answer());
@@ -513,6 +513,7 @@ void ClusterRanks::TellNews() {
 }
 
 Status ClusterRanks::HandleAnswer(Node& node, pb::Answer& answer) {
+  HIR_CHECK(std::ssize(measured_) == num_ranks_);  // It is of a call.
   node.owes = false;
   const Status status = FromError(answer.error());
   for (int i = 0; i < answer.measured_size() && i < node.num_ranks; ++i)

@@ -154,8 +154,8 @@ BUGS = [
     Bug(
         "an_answer_of_before",
         "A node's answer to an order of ranks that are over is taken for its word that the next ones have started.",
-        "  ++seq_;  // An answer to what came before is none to the start.\n",
-        "",
+        " || node.order || phase_ == Phase::kStarting) return {};",
+        " || node.order) return {};",
         file=CLUSTER,
         test="cluster_ranks_test",
     ),
