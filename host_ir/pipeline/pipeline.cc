@@ -85,7 +85,7 @@ void DumpPlan(const ProgramPlan& plan) {
   }
 }
 
-// Of a part's time on a link between nodes.
+// The least time of a part on a link between nodes.
 constexpr double kLeastMessages = 16;
 constexpr double kLeastSeconds = 4e-3;
 

@@ -19,7 +19,7 @@ constexpr int64_t kBytes[] = {8, 16 << 10, 256 << 10, 4 << 20};
 // The first message over a connection also makes it.
 constexpr int kRounds = 3;
 constexpr double kLongRoundSeconds = 0.1;  // There are no more then.
-// That of most communications.
+// The lane of most communications.
 constexpr int64_t kLane = host::kFirstLoopStream - 1;
 constexpr int64_t kTimeBytes = sizeof(double);
 
@@ -118,7 +118,7 @@ class LinkProbe {
     return Share(std::chrono::duration<double>(base::Clock::Steady().Now() - began).count());
   }
 
-  // What each rank says, in their order.
+  // The numbers that ranks say, in their order.
   Result<std::vector<double>> Share(double mine) {
     std::vector<double> all(ranks_.size());
     const auto times = std::as_writable_bytes(std::span(all));

@@ -55,7 +55,7 @@ class Agent {
   void Leave(int64_t number);
 
   int64_t kept_bytes() const;
-  // What clients may write and read here, by this head's word.
+  // The shards that clients may write and read here, by this head's word.
   Tickets& tickets() { return tickets_; }
 
  private:

@@ -17,7 +17,7 @@ class BulkWindow {
   static constexpr int64_t kMost = int64_t{2} << 20;     // 1.7 ms of 10 Gbit/s.
   static constexpr int64_t kPieceMost = int64_t{64} << 10;
 
-  // Of the next piece, where so much is left: small ones while the link is slow. 0: there is no room for it yet.
+  // Bytes of the next piece, where so much is left: small ones while the link is slow. 0: there is no room for it yet.
   int64_t Next(int64_t left) const;
   // Whether the piece is to ask for an answer; the last before a pause does.
   bool Sent(int64_t bytes, bool is_last, base::Nanos now);

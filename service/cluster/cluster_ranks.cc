@@ -466,7 +466,7 @@ void ClusterRanks::CarryGrants() {
     // While it starts, a node that was restarted counts as one that keeps nothing: what was written would be lost.
     return healthy_ && phase_ != Phase::kStarting ? Status() : Unavailable("the mesh is being restarted");
   };
-  // What was written has got a handle by the time its tickets end, and no order need follow.
+  // All that was written has got a handle by the time its tickets end, and no order need follow.
   if (grants_->has_revoked() && healthy_ && phase_ != Phase::kStarting) TellNews();
   grants_->Carry(why_not, [this](int64_t number, pb::ToNode message) {
     Node& node = of_node_[static_cast<size_t>(number)];

@@ -21,7 +21,7 @@ class KeptShards {
   explicit KeptShards(int64_t bytes_max) : bytes_max_(bytes_max) {}
 
   using Memory = std::shared_ptr<const SharedMemory>;
-  // That of shard `id`, of `bytes`, for an order; zeroed where it is new.
+  // The memory of shard `id`, of `bytes`, for an order; zeroed where it is new.
   // Errors: kResourceExhausted: the node is full; kInternal: it has another size.
   Result<Memory> Get(int64_t id, int64_t bytes);
   // The same for a client, of a new one. It takes no room from orders, for which the head has charged others: what was

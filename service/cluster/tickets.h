@@ -21,7 +21,7 @@ class Tickets {
  public:
   static constexpr size_t kTicketsMax = 65536;
 
-  // What one ticket is good for. Memory lasts as long as this: what is written to shards that are gone is for nobody.
+  // The use of one ticket. Memory lasts as long as this: what is written to shards that are gone is for nobody.
   struct Use {
     std::shared_ptr<KeptShards> kept;
     std::vector<int64_t> shards;

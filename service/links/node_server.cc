@@ -34,7 +34,7 @@ constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 using Stream = grpc::ServerReaderWriter<pb::FromNode, pb::ToNode>;
 
-// What the agent has of a call, for longer than that may last.
+// Things that the agent has of a call, for longer than that may last.
 class ItsCall {
  public:
   explicit ItsCall(grpc::ServerContext* context) : context_(context) { outbox_.Open(); }

@@ -10,11 +10,11 @@
 
 namespace hir::service {
 
-// Who writes nothing for so long says that it is there (Silence).
+// An end that writes nothing for so long says that it is there (Silence).
 inline constexpr std::chrono::seconds kBeatEvery{1};
 inline constexpr size_t kQueuedBytesMax = size_t{16} << 20;
 
-// Of a `Message` of proto, which has a beat. Threads: any, but one for Write.
+// For a `Message` of proto, which has a beat. Threads: any, but one for Write.
 template <typename Message>
 class Outbox {
  public:

@@ -91,7 +91,7 @@ class RuntimeService final : public Methods {
   hir::Status AddShared(const std::string& session, std::unique_ptr<Transfer> transfer,
                         ::hostir::v1::SharedMemoryReply* reply, Call call);
 
-  // What answers `call`, which somebody has claimed, with the tickets.
+  // The function that answers `call`, which somebody has claimed, with the tickets.
   Engine::NodeTransferDone ShareAtNodes(const std::string& session, ::hostir::v1::SharedMemoryReply* reply, Call call);
   hir::Status Commit(const ::hostir::v1::CommitRequest& request, std::unique_ptr<NodeTransfer> transfer,
                      ::hostir::v1::UploadReply* reply, Call call);

@@ -43,11 +43,11 @@ class SharedTransfers {
   // that came with it, and sends a byte. Who gets nothing sees the connection end. Never blocks.
   void Exchange(base::Fd socket, std::string_view token, std::vector<base::Fd> brought, std::string_view principal);
 
-  // What a client commits. Errors: kNotFound: there is none, or no longer; kInvalidArgument: one that it reads.
+  // One that a client commits. Errors: kNotFound: there is none, or no longer; kInvalidArgument: one that it reads.
   using Committed =
       std::variant<std::unique_ptr<Upload>, std::unique_ptr<DeviceTransfer>, std::unique_ptr<NodeTransfer>>;
   Result<Committed> Take(std::string_view session, std::string_view token);
-  // What it was between a client and nodes; else null. Errors: kNotFound.
+  // The transfer that it was between a client and nodes; else null. Errors: kNotFound.
   Result<std::unique_ptr<NodeTransfer>> Release(std::string_view session, std::string_view token);
   void EndSession(std::string_view session);
 

@@ -25,7 +25,7 @@ class ReleasedShards {
   explicit ReleasedShards(std::function<void()> notify) : notify_(std::move(notify)) {}
   void Add(std::vector<int64_t> ids);
   std::vector<int64_t> Take();
-  // What goes from here on is not said to workers: another daemon goes on with it.
+  // All that goes from here on is not said to workers: another daemon goes on with it.
   void End();
 
  private:

@@ -146,7 +146,7 @@ TEST(ClusterRanksTickets, WithoutAMeshAreRefused) {
   EXPECT_EQ(by_head.status.code(), Code::kFailedPrecondition);
 }
 
-// What is written while the mesh starts would be lost with what a restarted node had before.
+// Bytes written while the mesh starts would be lost with what a restarted node had before.
 TEST(ClusterRanksTickets, WhileTheMeshStartsAreRefused) {
   std::unique_ptr<Asked> asked;
   Mesh mesh(2, 1, {}, 1);

@@ -46,7 +46,7 @@ TEST(KeptShards, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(kept.Get(3, 100).ok());
 }
 
-// What was freed is kept until an order says so; what clients put meanwhile takes no room from the outputs of runs.
+// Shards that were freed are kept until an order says so; clients' puts meanwhile take no room from outputs of runs.
 TEST(KeptShards, ClientsTakeNoRoomFromOrders) {
   KeptShards kept(100);
   ASSERT_TRUE(kept.Get(1, 60).ok());

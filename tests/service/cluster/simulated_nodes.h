@@ -54,7 +54,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   // Seen by the nodes; what is wrong with what they saw, or "".
   std::string wrong() const { return wrong_; }
   base::Nanos last_arrival() const { return last_arrival_; }  // Of an order, at its node.
-  // Of the orders of the latest call: from the first node's to the last's.
+  // Between orders of the latest call: from the first node's to the last's.
   base::Nanos arrival_skew() const { return last_arrival_ - first_arrival_; }
   int64_t num_orders() const { return num_orders_; }
   int64_t num_parts() const { return num_parts_; }  // Of all orders.
@@ -68,7 +68,7 @@ class SimulatedNodes final : public service::Nodes, public base::Clock {
   // Its link is lost, and up again before anybody takes an event of either.
   void CutOffForAMoment(int64_t node);
   const std::set<int64_t>& dropped(int64_t node) const { return nodes_[static_cast<size_t>(node)].dropped; }
-  // What comes next from a node, whoever made it up.
+  // The message that comes next from a node, whoever made it up.
   void Inject(int64_t node, ::hostir::v1::FromNode message) { Say(node, std::move(message)); }
 
  private:

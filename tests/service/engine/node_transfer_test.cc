@@ -24,7 +24,7 @@ class NodeTransferTest : public testing::Test {
     for (int64_t device = 0; device < kDevices; ++device)
       devices_.push_back({.node = base::Cat("node", device / kDevicesOfNode), .is_here = device < kDevicesOfNode});
   }
-  // Of bytes, its first axis split.
+  // A tensor of bytes, its first axis split.
   static TensorSpec Split(int64_t rows, int64_t columns) {
     std::vector<int64_t> all(kDevices);
     for (int64_t device = 0; device < kDevices; ++device) all[static_cast<size_t>(device)] = device;
