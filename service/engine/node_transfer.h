@@ -18,7 +18,7 @@
 
 namespace hir::service {
 
-// What one ticket is good for: elements on one node, where several devices may have them.
+// The use of one ticket: elements on one node, where several devices may have them.
 struct NodePart {
   SharedPart part = {};
   std::string node = {};  // Its address; empty: this daemon's.
