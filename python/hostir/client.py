@@ -123,10 +123,9 @@ class Client:
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:
-            self._stub.find(timeout)
             if lease is None:
                 lease = 0.0 if len(ends) == 1 and socket_path(address) is not None else LEASE_SECONDS
-            self._session_ = Session(self._stub, lease, told)
+            self._session_ = Session(self._stub, lease, told, timeout)
         except HostirError:
             self._stub.close()
             raise

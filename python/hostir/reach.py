@@ -52,6 +52,11 @@ class Reach:
         """That of the one that serves, or did last."""
         return self._channel
 
+    @property
+    def has_others(self) -> bool:
+        """Whether more than one daemon may serve."""
+        return len(self._ends) > 1
+
     def find(self, seconds: float) -> None:
         """Returns when a daemon has answered, within ``seconds``. Raises gRPC's errors, and Unauthenticated at once for
         what no waiting mends."""
@@ -76,7 +81,7 @@ class Reach:
     def lost(self) -> None:
         """The one that served does so no more: its connection is not waited for."""
         self.turn += 1
-        if len(self._ends) > 1:
+        if self.has_others:
             with contextlib.suppress(ValueError):
                 self._channel.close()
             self._open((self._place + 1) % len(self._ends))

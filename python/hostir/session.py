@@ -21,19 +21,32 @@ _PAUSE_SECONDS = 0.05  # Between two attempts to come back.
 
 
 class Session:
-    """Opened when it is made. Raises gRPC's errors. Threads: any may call."""
+    """Opened when it is made, within ``seconds``. Raises gRPC's errors. Threads: any may call."""
 
-    def __init__(self, stub: Reach, lease: float, told: Callable[[PlanProgress], None] | None) -> None:
+    def __init__(self, stub: Reach, lease: float, told: Callable[[PlanProgress], None] | None, seconds: float) -> None:
         self._stub = stub
         self._told = told
         self._lock = threading.Lock()
         self._request = pb.ConnectRequest(
             client=f"python, pid {os.getpid()}", progress=told is not None, lease_ms=int(lease * 1000)
         )
-        self.hello = self._connect()
+        self.hello = self._open(time.monotonic() + seconds)
         self.id = str(self.hello.session_id)
         self.lease = self.hello.lease_ms / 1000  # Seconds, as the daemon grants it.
         self.daemon = str(self.hello.daemon)  # Which one: the head of a cluster may be replaced.
+
+    def _open(self, end: float) -> Any:
+        while True:
+            self._stub.find(max(0.01, end - time.monotonic()))
+            try:
+                return self._connect()
+            except grpc.RpcError as error:
+                # A daemon that has just ceased to be the head: another one is.
+                is_over = error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end
+                if is_over or not self._stub.has_others:
+                    raise
+            self._stub.lost()
+            time.sleep(_PAUSE_SECONDS)
 
     def _connect(self) -> Any:
         events = self._stub.Connect(self._request)

@@ -152,6 +152,11 @@ Result<std::string> Engine::OpenSession(std::string principal, int64_t lease_ms)
   return store_.OpenSession(std::move(principal), lease_ms);
 }
 
+void Engine::WhenKept(std::function<void(const Status&)> done) {
+  if (options_.journal == nullptr) return done({});
+  options_.journal->WhenKept(std::move(done));
+}
+
 void Engine::CloseSession(const std::string& session) {
   const Owner owner = OwnerOf(session);
   store_.CloseSession(session);

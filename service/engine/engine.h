@@ -81,6 +81,9 @@ class Engine {
   // `principal`: who shares turns as one, however many sessions it has.
   // `lease_ms`: how long it outlives its client's connection.
   Result<std::string> OpenSession(std::string principal = {}, int64_t lease_ms = 0);
+  // Calls `done` when a later daemon would find what was done before: the sessions with a lease, the names, the nodes
+  // that are drained; at once where none comes. As of Journal.
+  void WhenKept(std::function<void(const Status&)> done);
   // Its queued runs are not carried out, what it alone waits for is not planned; its handles are freed.
   void CloseSession(const std::string& session);
   Status CheckSession(const std::string& session) const { return store_.CheckSession(session); }

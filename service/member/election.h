@@ -39,6 +39,8 @@ class Election {
 
   // Written with the next Look, while it heads; nothing: erased.
   void Keep(const std::string& key, std::optional<std::string> value) { unwritten_[key] = std::move(value); }
+  // Whether it heads, and etcd has all that was to be kept.
+  bool has_written() const { return view_.heads && unwritten_.empty(); }
 
   struct View {
     std::string cluster_id = {};

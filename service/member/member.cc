@@ -249,7 +249,10 @@ void Member::Inherit(const Election::View& view, const std::vector<pb::NodeRecor
   const auto keep = [membership = membership_.get()](const std::string& key, std::optional<std::string> value) {
     membership->Keep(key, std::move(value));
   };
-  auto records = std::make_shared<Records>(keep, cluster.remembered);
+  const auto when_written = [membership = membership_.get()](std::function<void(const Status&)> done) {
+    membership->WhenWritten(std::move(done));
+  };
+  auto records = std::make_shared<Records>(keep, when_written, cluster.remembered);
   records->Inherit(here.inheritance);
   here.journal = std::move(records);
   here.starts_later = true;

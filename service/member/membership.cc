@@ -3,9 +3,12 @@
 #include <poll.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/quoted.h"
 
 namespace hir::service {
@@ -17,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookEvery{1200};
 constexpr milliseconds kLookAgain{250};  // Where something is missing: a head, or etcd.
 constexpr int kSayWaitingMs = 5000;
+// So long a request waits for etcd, which a head can be without.
+constexpr milliseconds kWrittenWithin{2000};
 
 }  // namespace
 
@@ -41,17 +46,34 @@ Membership::~Membership() {
   thread_.join();
 }
 
+void Membership::Answer(std::vector<Asked>& asked, const Status& status) {
+  const base::Nanos now = base::Clock::Steady().Now();
+  std::erase_if(asked, [&](const Asked& each) {
+    if (!election_.view().heads) {
+      each.done(Unavailable("another node heads the cluster, and does not know of this: make the request again"));
+    } else if ((status.ok() && election_.has_written()) || now >= each.until) {
+      each.done({});
+    } else {
+      return false;
+    }
+    return true;
+  });
+}
+
 void Membership::Loop() {
+  std::vector<Asked> asked;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const bool stands = stands_;
     if (std::exchange(deposed_, false)) election_.Depose();
     if (std::exchange(yielded_, false)) election_.Yielded();
     for (auto& [key, value] : std::exchange(unwritten_, {})) election_.Keep(key, std::move(value));
+    std::ranges::move(std::exchange(asked_, {}), std::back_inserter(asked));
     look_ = false;
     lock.unlock();
     const Status status = election_.Look(stands && !options_.hears_head());
     options_.on_term(election_.view().term);
+    Answer(asked, status);
     lock.lock();
     if (status.ok() != error_.ok()) {
       if (status.ok()) {
@@ -74,8 +96,10 @@ void Membership::Loop() {
     wanted_.wait_for(lock, is_settled ? kLookEvery : kLookAgain,
                      [this] { return stopping_ || look_ || !unwritten_.empty(); });
   }
+  std::ranges::move(std::exchange(asked_, {}), std::back_inserter(asked));
   lock.unlock();
   election_.Leave();
+  Answer(asked, {});
 }
 
 Status Membership::WaitRegistered(int interrupt_fd, const Waiting& waiting) {
@@ -119,6 +143,13 @@ void Membership::Deposed() {
 void Membership::Keep(const std::string& key, std::optional<std::string> value) {
   const std::scoped_lock lock(mutex_);
   unwritten_[key] = std::move(value);
+  wanted_.notify_all();
+}
+
+void Membership::WhenWritten(std::function<void(const Status&)> done) {
+  const std::scoped_lock lock(mutex_);
+  asked_.push_back({std::move(done), base::Clock::Steady().Now() + kWrittenWithin});
+  look_ = true;
   wanted_.notify_all();
 }
 

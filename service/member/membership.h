@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "service/etcd/grpc_kv.h"
@@ -45,9 +46,18 @@ class Membership {
   void Deposed();
   // Written by the head, as soon as etcd is there; nothing: erased.
   void Keep(const std::string& key, std::optional<std::string> value);
+  // Calls `done`, on the thread of this, when etcd has what was to be kept before; where it is away for long, without.
+  // Errors: kUnavailable: this node heads no longer.
+  void WhenWritten(std::function<void(const Status&)> done);
 
  private:
+  struct Asked {
+    std::function<void(const Status&)> done;
+    base::Nanos until = {};  // Without etcd no longer.
+  };
   void Loop();
+  // Those of `asked` that are over are told, after a look that ended with `status`.
+  void Answer(std::vector<Asked>& asked, const Status& status);
 
   const Options options_;
   std::mutex mutex_;  // Before what watches, as the next two.
@@ -63,6 +73,7 @@ class Membership {
   bool deposed_ = false;
   bool stopping_ = false;
   std::map<std::string, std::optional<std::string>> unwritten_;
+  std::vector<Asked> asked_;
   Wakeup changed_;
   std::thread thread_;
 };

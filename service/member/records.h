@@ -22,8 +22,10 @@ namespace hir::service {
 class Records final : public Journal {
  public:
   using Keep = std::function<void(const std::string& key, std::optional<std::string> value)>;
-  Records(Keep keep, std::shared_ptr<Remembered> remembered)
-      : keep_(std::move(keep)), remembered_(std::move(remembered)) {}
+  using WhenWritten = std::function<void(std::function<void(const Status&)> done)>;
+  // `when_written`: as WhenKept, of what `keep` was given.
+  Records(Keep keep, WhenWritten when_written, std::shared_ptr<Remembered> remembered)
+      : keep_(std::move(keep)), when_written_(std::move(when_written)), remembered_(std::move(remembered)) {}
   // They are kept already, by a head before.
   void Inherit(const Inheritance& inheritance);
 
@@ -35,12 +37,14 @@ class Records final : public Journal {
              const std::string* program) override;
   void Withdrawn(const std::string& owner, const std::string& name) override;
   void Drained(int64_t node, bool drained) override;
+  void WhenKept(std::function<void(const Status&)> done) override { when_written_(std::move(done)); }
 
  private:
   void Remember(const std::string& session, const std::string& handle, const TensorSpec& spec,
                 const std::vector<ShardSet::Shard>& shards);
 
   const Keep keep_;
+  const WhenWritten when_written_;
   const std::shared_ptr<Remembered> remembered_;
   std::set<std::string> sessions_;  // Those that are kept.
 };

@@ -540,13 +540,18 @@ void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call
   if (!status.ok()) call->ClaimAndEnd(status);
 }
 
+void RuntimeService::EndWhenKept(const hir::Status& status, const Call& call) {
+  if (!status.ok()) return call->ClaimAndEnd(status);
+  engine_.WhenKept([call](const hir::Status& kept) { call->ClaimAndEnd(kept); });
+}
+
 void RuntimeService::DoPublish(const pb::PublishRequest& request, pb::PublishReply*, Call call) {
   const std::string& session = request.session_id();
   if (request.program_id().empty())
-    return call->ClaimAndEnd(engine_.Publish(session, request.handle(), request.name(), request.everyone()));
+    return EndWhenKept(engine_.Publish(session, request.handle(), request.name(), request.everyone()), call);
   if (!request.handle().empty())
     return call->ClaimAndEnd(InvalidArgument("a name for a handle and a program_id: one of them has it"));
-  call->ClaimAndEnd(engine_.PublishProgram(session, request.program_id(), request.name(), request.everyone()));
+  EndWhenKept(engine_.PublishProgram(session, request.program_id(), request.name(), request.everyone()), call);
 }
 
 void RuntimeService::DoAttach(const pb::AttachRequest& request, pb::AttachReply* reply, Call call) {
@@ -567,11 +572,11 @@ void RuntimeService::DoAttach(const pb::AttachRequest& request, pb::AttachReply*
 void RuntimeService::DoDrainNode(const pb::DrainNodeRequest& request, pb::DrainNodeReply* reply, Call call) {
   Result<std::string> node = engine_.SetDrained(request.node(), !request.back());
   if (node.ok()) reply->set_node(*std::move(node));
-  call->ClaimAndEnd(node.status());
+  EndWhenKept(node.status(), call);
 }
 
 void RuntimeService::DoWithdraw(const pb::WithdrawRequest& request, pb::WithdrawReply*, Call call) {
-  call->ClaimAndEnd(engine_.Withdraw(request.session_id(), request.name()));
+  EndWhenKept(engine_.Withdraw(request.session_id(), request.name()), call);
 }
 
 void RuntimeService::DoNames(const pb::NamesRequest& request, pb::NamesReply* reply, Call call) {

@@ -73,6 +73,8 @@ class RuntimeService final : public Methods {
   void Close(const std::string& session);
   // Tells `session` how far its plans are.
   ProgramCache::Progress ProgressOf(const std::string& session);
+  // Ends a call whose effect outlives this daemon, once a later one would find it.
+  void EndWhenKept(const hir::Status& status, const Call& call);
 #define HIR_UNARY(Method, Request, Reply, thread)                                                         \
   void Do##Method(const ::hostir::v1::Request& request, ::hostir::v1::Reply* reply, Call call);           \
   grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request, \

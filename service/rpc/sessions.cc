@@ -219,7 +219,6 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
   spdlog::info("session={} {} principal={} client={}", session_.substr(0, 8),
                request.session_id().empty() ? "opened" : "resumed", Shown(*principal),
                base::Quoted(request.client().substr(0, 128)));
-  const std::scoped_lock lock(mutex_);
   event_.set_session_id(session_);
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
   event_.set_message_bytes_max(options.limits.message_bytes_max);
@@ -229,7 +228,20 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
   event_.set_device_kind(options.devices.kind);
   event_.set_at_nodes(context_.engine.at_nodes());
   event_.set_lease_ms(std::chrono::duration_cast<std::chrono::milliseconds>(lease).count());
-  writing_ = true;
+  self_->call = this;
+  if (!request.session_id().empty() || lease == base::Nanos()) {
+    Begin({});
+    return;
+  }
+  context_.engine.WhenKept([self = self_](const Status& kept) {
+    const std::scoped_lock lock(self->mutex);
+    if (self->call != nullptr) self->call->Begin(kept);
+  });
+}
+
+void SessionCall::Begin(const Status& kept) {
+  if (!kept.ok()) return End(kept);
+  const std::scoped_lock lock(mutex_);
   if (!ended_) StartWrite(&event_);
 }
 
@@ -283,6 +295,10 @@ void SessionCall::OnCancel() { End(Status(Code::kCancelled, "the client left"));
 
 void SessionCall::OnDone() {
   context_.open.Remove(this);
+  {
+    const std::scoped_lock lock(self_->mutex);
+    self_->call = nullptr;
+  }
   delete this;
 }
 

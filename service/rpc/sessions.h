@@ -129,15 +129,24 @@ class SessionCall final : public grpc::ServerWriteReactor<::hostir::v1::SessionE
   void OnDone() override;
   // The session, new or found.
   Status Open(const ::hostir::v1::ConnectRequest& request, const std::string& principal, base::Nanos lease);
+  // The first event, once a new session is one that a later daemon would find; or the end, with `kept`.
+  void Begin(const Status& kept);
   void WriteNext();  // REQUIRES: mutex_ is held, and next_ is there.
+
+  // This, for who may be later than its end.
+  struct Self {
+    std::mutex mutex;
+    SessionCall* call = nullptr;  // Guarded by mutex.
+  };
 
   const RpcContext context_;
   const bool wants_progress_;
   CallRecord record_;
   std::string session_;
+  const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   std::mutex mutex_;
   ::hostir::v1::SessionEvent event_;  // Guarded by mutex_, as all below; gRPC's while writing_.
-  bool writing_ = false;
+  bool writing_ = true;               // The first event is, or waits to be.
   std::optional<::hostir::v1::PlanProgress> next_;
   bool ended_ = false;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,8 +14,8 @@
 
 namespace hir::service {
 
-// Called under the store's lock, but for the last, in the order of what happens: nothing here may block, or call the
-// store.
+// Called under the store's lock, but for the last two, in the order of what happens: nothing here may block, or call
+// the store.
 class Journal {
  public:
   virtual ~Journal() = default;
@@ -29,6 +30,10 @@ class Journal {
   virtual void Withdrawn(const std::string& owner, const std::string& name) = 0;
   // A node of the cluster. On any thread.
   virtual void Drained(int64_t node, bool drained) = 0;
+
+  // Calls `done` when a later daemon would find what was told before: on any thread, without any lock held; where it
+  // cannot be kept for long, as well. Errors: kUnavailable: a later daemon is there, and does not find it.
+  virtual void WhenKept(std::function<void(const Status&)> done) = 0;
 };
 
 // All that there was of a daemon before.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
@@ -17,7 +18,8 @@ import hostir
 from cluster import Cluster, certificates, networks, total
 from etcd import Etcd
 from eventually import eventually
-from hostir import DataType, DeviceMesh, FusionDefinition, Sharding
+from hostir import DataType, DeviceMesh, FusionDefinition, Sharding, wire
+from hostir.wire import service_pb2 as pb
 
 REPLACED = 10.0  # Seconds, at most, until a head is.
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -123,6 +125,33 @@ def test_a_head_that_stops_and_goes_on_is_a_node_then(cluster: Cluster) -> None:
         eventually(lambda: "heads no longer" in cluster.log(0))
         assert not cluster.heads(0)
         assert cluster.head() in (1, 2)
+
+
+def test_a_head_that_is_none_opens_no_session(cluster: Cluster) -> None:
+    """A head that stopped takes what waited for it before it hears of another head: such a client is told, or has a
+    session that the other one goes on with."""
+    channels = [grpc.insecure_channel(cluster.listens[0]) for _ in range(8)]
+    for channel in channels:
+        grpc.channel_ready_future(channel).result(timeout=10)
+    cluster.signal(0, signal.SIGSTOP)
+    calls = [wire.runtime_stub(channel).Connect(pb.ConnectRequest(lease_ms=60_000), timeout=30) for channel in channels]
+    with cluster.client() as client:
+        head = eventually(lambda: [node for node in (1, 2) if cluster.heads(node)])[0]
+        cluster.signal(0, signal.SIGCONT)
+        codes = []
+        for call in calls:
+            try:
+                session = next(call).session_id
+            except grpc.RpcError as error:
+                codes.append((error.code(), error.details()))
+                continue
+            other = wire.runtime_stub(grpc.insecure_channel(cluster.listens[head]))
+            assert next(other.Connect(pb.ConnectRequest(session_id=session), timeout=10)).session_id == session
+        print(codes)
+        assert all(code == grpc.StatusCode.UNAVAILABLE for code, _ in codes)
+        run(client, [1, 2])
+    for channel in channels:
+        channel.close()
 
 
 def total_of_copy() -> FusionDefinition:
@@ -278,6 +307,11 @@ def test_without_etcd_the_service_goes_on_and_says_so(cluster: Cluster, etcd: Et
         until = time.monotonic() + 7.0
         while time.monotonic() < until:
             run(client, [0, 1, 2])
+        began = time.monotonic()
+        with cluster.client(lease=60) as other:
+            print(f"a session without etcd took {time.monotonic() - began:.1f} s")
+            assert time.monotonic() - began < 4.5
+            run(other, [0, 1, 2])
         etcd.start()
         eventually(lambda: "etcd is there again" in cluster.log(0))
         eventually(lambda: etcd.get("/hostir/hostir/lead/head")["term"] == "1")

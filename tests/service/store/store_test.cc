@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ class Diary final : public Journal {
     lines.push_back(base::Cat("withdrawn ", owner, " ", name));
   }
   void Drained(int64_t, bool) override {}
+  void WhenKept(std::function<void(const Status&)> done) override { done({}); }
 
   std::vector<std::string> lines;
 };
