@@ -269,6 +269,22 @@ class Client:
             }
         return driver.ordinal_of(self._uuids.get(device, b""))
 
+    def _map(self, array: Array) -> np.ndarray[Any, Any] | None:
+        """The bytes of an array that is whole on one CPU device, in the daemon's own memory, which is no other tensor's
+        as long as the array lives; None: they are to be copied."""
+        if self.device_kind != "cpu" or any(array._stored_once):
+            return None
+        self._check_live(array)
+        try:
+            view: np.ndarray[Any, Any] | None = self._send(
+                lambda _, timeout, metadata: self._transfers.map(array._handle, array._memory, timeout),
+                None,
+                self._deadline,
+            )
+            return view
+        except grpc.RpcError as error:
+            raise self._error(error, array._origin) from None
+
     def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
         value, shape = self._transfers.download(request, array._stored_size * array.dtype.itemsize, seconds)
@@ -686,6 +702,7 @@ class Client:
             tuple(spec.stored_once),
             origin,
             run,
+            tensor.memory,
         )
 
     def _call(

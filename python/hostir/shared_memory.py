@@ -93,6 +93,12 @@ def read(values: np.ndarray[Any, Any], shards: Sequence[Any], given: Sequence[in
     )
 
 
+def mapped(shard: Any, descriptor: int) -> np.ndarray[Any, Any]:
+    """The bytes of a shard where the daemon has them, to be read and written there."""
+    memory = mmap.mmap(descriptor, shard.bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    return np.frombuffer(memory, np.uint8)  # Mapped as long as viewed.
+
+
 def part_of(values: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:
     """A view of the elements of ``values`` that ``shard`` has."""
     index: Any = (*slices(shard), ...)  # Also without axes a view, no element.

@@ -3,6 +3,7 @@ several, where nodes of a cluster keep the shards."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import errno
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from .reach import Reach
 from .wire import service_pb2 as pb
 
 _CHUNK_BYTES = 1 << 20
+_MAPPED_MAX = 8192  # Tensors of the daemon's whose memory is known here; a process has 65,530 mappings.
+_UNSHARED = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 class Transfers:
@@ -48,6 +51,7 @@ class Transfers:
         self._trace = trace  # As Client._trace.
         self._session = session
         self._shares = True
+        self._mapped: collections.OrderedDict[int, np.ndarray[Any, Any]] = collections.OrderedDict()
         self._nodes = nodes  # That keep shards.
         self._deadline = deadline
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
@@ -199,6 +203,33 @@ class Transfers:
                 return values, shape
         finally:
             self._release(shared.token)
+
+    def map(self, handle: str, memory: int, seconds: float | None) -> np.ndarray[Any, Any] | None:
+        """The bytes of a tensor of this session's that is in ``memory``, whole, to be read and written there as long as
+        the handle is there; None: nothing can be mapped. Raises gRPC's errors."""
+        if memory in self._mapped:
+            self._mapped.move_to_end(memory)
+            return self._mapped[memory]
+        if self._path is None or memory == 0:
+            return None
+        request = pb.DownloadRequest(session_id=self._session, handle=handle, writable=True)
+        try:
+            shared = self._stub.Share(request, timeout=seconds, metadata=self._trace())
+        except grpc.RpcError as error:
+            if error.code() in _UNSHARED:
+                return None
+            raise
+        try:
+            with shared_memory.descriptors(self._path, shared.token, shared.shards) as given:
+                if given is None:
+                    self._shares = False
+                    return None
+                self._mapped[memory] = shared_memory.mapped(shared.shards[0], given[0])
+        finally:
+            self._release(shared.token)
+        while len(self._mapped) > _MAPPED_MAX:
+            self._mapped.popitem(last=False)
+        return self._mapped[memory]
 
     def upload_from_gpu(self, view: gpu_array.GpuView, header: pb.UploadHeader) -> Any:
         """As upload, past the host. None where it does not go that way."""

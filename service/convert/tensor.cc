@@ -70,6 +70,10 @@ void ToProto(const std::string& handle, const Tensor& tensor, pb::Tensor* out) {
   }
   if (!condition.error.ok()) ToProto(condition.error, out->mutable_error());
   out->set_stored_bytes(tensor.stored_bytes());
+  const ShardSet& shards = tensor.shards();
+  if (shards.shards().size() == 1 && shards.shards().front().bytes > 0 && !shards.made_in.empty() &&
+      shards.host() != nullptr)
+    out->set_memory(shards.shards().front().id);
 }
 
 }  // namespace hir::service

@@ -152,6 +152,16 @@ std::vector<SharedPart> Download::Parts() const {
   return parts;
 }
 
+Status Download::AllowWrites(const std::string& session) {
+  const ShardSet& shards = tensor_->shards();
+  if (shards.made_in != session || shards.host() != host_) {
+    return Status(Code::kPermissionDenied,
+                  "writable: the tensor is not one that this session has made on CPU devices; share it for reading");
+  }
+  is_writable_ = true;
+  return {};
+}
+
 std::string Download::Next(int64_t bytes_max) {
   std::string bytes(static_cast<size_t>(std::min(bytes_max, total_bytes() - sent_bytes_)), '\0');
   map_.Gather(sent_bytes_, std::as_writable_bytes(std::span(bytes)), addresses_);

@@ -87,10 +87,15 @@ class Download {
   // Where the bytes are, as long as this lives.
   std::vector<SharedPart> Parts() const;
 
+  // From now on whoever gets descriptors may write there. Errors: kPermissionDenied: another session made the tensor.
+  Status AllowWrites(const std::string& session);
+  bool is_writable() const { return is_writable_; }
+
  private:
   const std::shared_ptr<Tensor> tensor_;
   const std::optional<int64_t> device_;
   const std::shared_ptr<HostShards> host_;
+  bool is_writable_ = false;
   const ShardMap map_;
   const std::vector<std::byte*> addresses_;
   std::vector<int64_t> shape_;

@@ -461,10 +461,12 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
     };
     return engine_.BeginNodeDownload(request.session_id(), request.handle(), device, call->subscriptions(), share);
   }
-  const auto share = [this, session = request.session_id(), reply,
+  const auto share = [this, session = request.session_id(), writable = request.writable(), reply,
                       call](Result<std::unique_ptr<hir::service::Download>> download) {
     if (!call->Claim()) return;
     if (!download.ok()) return call->End(download.status());
+    const hir::Status allowed = writable ? (*download)->AllowWrites(session) : hir::Status();
+    if (!allowed.ok()) return call->End(allowed);
     Describe((*download)->dtype(), (*download)->shape(), (*download)->sent_once(), reply);
     engine_.metrics().downloaded_bytes.Add((*download)->total_bytes());
     call->End(AddShared(session, *std::move(download), reply, call));

@@ -140,8 +140,8 @@ void SharedTransfers::Exchange(base::Fd socket, std::string_view token, std::vec
   std::vector<int> fds;
   for (const SharedPart& part : transfer.upload ? transfer.upload->Parts() : transfer.download->Parts()) {
     if (part.memory->bytes() == 0) continue;
-    // A client that fills memory writes it; one that reads a tensor, as others may, does not.
-    Result<base::Fd> fd = part.memory->Share(/*writable=*/transfer.upload != nullptr);
+    // A client that fills memory writes it; one that reads a tensor, as others may, does not unless it is its own.
+    Result<base::Fd> fd = part.memory->Share(transfer.upload != nullptr || transfer.download->is_writable());
     if (!fd.ok()) return spdlog::warn("no memory is shared error={}", base::Quoted(fd.status().ToString()));
     fds.push_back(fd->get());
     opened.push_back(*std::move(fd));

@@ -214,6 +214,7 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
     if (auto kept = pool_->Take(session, mesh.devices(), bytes)) {
       auto set =
           std::make_shared<ShardSet>(std::move(kept->shards), std::move(kept->host), released_, std::move(recycle));
+      set->made_in = session;
       set->charge = std::move(charge);
       return set;
     }
@@ -236,6 +237,7 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
     HIR_ASSIGN(host, std::move(created));
   }
   auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
+  if (!options_.on_devices) set->made_in = session;
   set->charge = std::move(charge);
   set->node_charges = std::move(node_charges);
   return set;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,7 @@ class ShardSet {
   // The devices have it now. Who reads it from host() goes on.
   void DropHost();
 
+  std::string made_in;               // The session that may write there; empty: none may.
   Charge charge;                     // Bytes; grows while an upload arrives, by its one owner.
   std::vector<Charge> node_charges;  // All of them, of each node.
 

@@ -288,3 +288,52 @@ def test_many_threads(client: hostir.Client, shares_all: None) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
+
+
+def doubled(client: hostir.Client, array: hostir.Array) -> hostir.Array:
+    with hostir.FusionDefinition("doubled") as fd:
+        x = fd.define_tensor(shape=list(array.shape), contiguity=True, dtype=array.data_type)
+        fd.add_output(x + x)
+    (twice,) = client.run(fd, [array], wait=True)
+    assert isinstance(twice, hostir.Array)
+    return twice
+
+
+def test_mapped_memory_is_the_arrays_own(client: hostir.Client) -> None:
+    """What is written there runs read; a later array that gets the memory is known without asking."""
+    array = client.put(np.arange(1000, dtype=np.float32))
+    memory = client._map(array)
+    assert memory is not None
+    mapped = memory.view(np.float32)[:1000]
+    assert np.array_equal(mapped, np.arange(1000))
+    mapped[:] = 7
+    twice = doubled(client, array)
+    assert (array.numpy() == 7).all() and (twice.numpy() == 14).all()
+    first, shares = twice._memory, counted(client)
+    assert first and client._map(twice) is not None
+    client.free(twice)
+    again = doubled(client, array)
+    assert again._memory == first and client._map(again) is not None
+    assert shares["Share"] == 1, shares
+    assert (memory_of(client, again)[:1000] == 14).all()
+
+
+def memory_of(client: hostir.Client, array: hostir.Array) -> Any:
+    memory = client._map(array)
+    assert memory is not None
+    return memory.view(array.dtype)
+
+
+def test_only_who_made_an_array_may_write_there(client: hostir.Client) -> None:
+    """Another session reads it; one on several devices, or without elements, is in no one memory."""
+    array = client.put(np.ones(100, np.float32))
+    client.publish(array, "shared")
+    with hostir.connect(client.address) as other:
+        attached = other.attach("shared")
+        assert attached._memory == array._memory and other._map(attached) is None
+        request = pb.DownloadRequest(session_id=other._session, handle=attached._handle, writable=True)
+        with pytest.raises(hostir.PermissionDenied, match="not one that this session has made on CPU devices"):
+            other._call(other._stub.Share, request)
+    client.withdraw("shared")
+    assert client._map(client.put(np.ones((4, 4)), sharding=Sharding([0, 1], {0: "mesh_x"}))) is None
+    assert client._map(client.put(np.ones((0, 4)))) is None
