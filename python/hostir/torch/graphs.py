@@ -1,0 +1,312 @@
+"""Compiled graphs: which of their nodes are programs, which are PyTorch's, and how a call goes through them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..array import Array
+from ..definition import FusionDefinition
+from . import pointwise, reductions, shapes
+from .counts import Counts
+from .lowering import Lowering, refusal
+from .memory import strided, take_over, tensor_of
+from .residency import Kind, Residency
+
+_TABLES = (pointwise, reductions, shapes)  # They register what they lower.
+
+# They make no element: a program of nothing else is left to PyTorch.
+_MOVES = (
+    "view _unsafe_view reshape unsqueeze squeeze expand permute t transpose slice select split_with_sizes split alias "
+    "detach clone lift_fresh_copy full full_like scalar_tensor zeros ones empty empty_permuted arange getitem"
+)
+
+
+@dataclasses.dataclass
+class Program:
+    """Nodes that run on hostir together."""
+
+    name: str
+    nodes: list[Node]
+    inputs: list[Node] = dataclasses.field(default_factory=list)
+    outputs: list[Node] = dataclasses.field(default_factory=list)
+    definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
+
+    def definition(
+        self, sizes: dict[Any, int], numbers: dict[Node, Any], arrays: Sequence[Array | None]
+    ) -> FusionDefinition:
+        """The program for these sizes and numbers of the graph, and for what is there of its inputs."""
+        stored = tuple(None if each is None or not any(each._stored_once) else each._stored_once for each in arrays)
+        key = (*sizes.values(), *numbers.values(), stored)
+        if key not in self.definitions:
+            self.definitions[key] = self._define(sizes, numbers, stored)
+        return self.definitions[key]
+
+    def _define(
+        self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: Sequence[tuple[bool, ...] | None]
+    ) -> FusionDefinition:
+        lowering = Lowering(self.name, sizes)
+        with lowering.fd as fd:
+            for node, once in zip(self.inputs, stored, strict=True):
+                lowering.parameter(node, once or [False] * node.meta["val"].dim())
+            for node, number in numbers.items():
+                lowering.bind(node, number)
+            for node in self.nodes:
+                lowering.call(node)
+            made = set()
+            for node in self.outputs:
+                value = lowering.value(node)
+                if value.name in made or any(value is lowering.value(each) for each in self.inputs):
+                    value = fd.ops.set(value)
+                made.add(value.name)
+                fd.add_output(value)
+        return fd
+
+
+class Graph:
+    """What a graph is compiled to: ``graph(arguments)`` empties the list, and returns a list."""
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        client: Callable[[], Any],
+        residency: Residency,
+        counts: Counts,
+        name: str,
+        *,
+        parameters: set[int],
+        follows: bool,
+        saved: range,
+    ) -> None:
+        """``parameters``: places of arguments that stay from call to call; ``follows``: the others are what the graph
+        before this one had, so that arrays that have their values serve; ``saved``: results that only the graph behind
+        this one reads."""
+        self._boxed_call = (
+            True  # AOTAutograd's sign of a function that takes a list; of the object, whose dict is copied.
+        )
+        self._client = client
+        self._residency = residency
+        self._counts = counts
+        graph = module.graph
+        self._arguments = [node for node in graph.nodes if node.op == "placeholder"]
+        self._parameters = {self._arguments[place] for place in parameters}
+        self._follows = follows
+        (output,) = [node for node in graph.nodes if node.op == "output"]
+        self._results: list[Any] = list(output.args[0])
+        self._saved = saved
+        self._constants = {n: _attribute(module, str(n.target)) for n in graph.nodes if n.op == "get_attr"}
+        self._symbols = _symbols(self._arguments)
+        self._steps = _steps(graph, name, self._results)
+        self._has_numbers = any(_is_number(node) for node in graph.nodes)
+        for step in self._steps:
+            nodes = step.nodes if isinstance(step, Program) else [step]
+            for node in nodes:
+                why = "" if isinstance(step, Program) else refusal(node) or "a program of moves alone"
+                self._counts.add(node, why)
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        values: dict[Node, Any] = dict(zip(self._arguments, arguments, strict=True))
+        arguments.clear()
+        values.update(self._constants)
+        sizes = {
+            symbol: int(values[node] if axis is None else values[node].shape[axis])
+            for symbol, (node, axis) in self._symbols.items()
+        }
+        self._counts.runs += 1
+        self._residency.sweep()
+        with torch.no_grad():
+            for step in self._steps:
+                if isinstance(step, Program):
+                    self._run(step, values, sizes)
+                else:
+                    self._call(step, values, sizes)
+            made: dict[Node, torch.Tensor] = {}
+            return [self._result(place, node, values, sizes, made) for place, node in enumerate(self._results)]
+
+    def _run(self, program: Program, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
+        numbers = {n: values[n] for n in _inputs_of(program.nodes) if _is_number(n)} if self._has_numbers else {}
+        client = self._client()
+        arrays = [self._there(node, values[node], client) for node in program.inputs]
+        definition = program.definition(sizes, numbers, arrays)
+        for place, node in enumerate(program.inputs):
+            if arrays[place] is None:
+                value = values[node]
+                arrays[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
+                kind = Kind.COPY
+                if node in self._parameters:  # A parameter: from now on it is where programs read it.
+                    tensor, is_mapped = tensor_of(sent)
+                    kind = Kind.MAPPED if is_mapped and take_over(value, tensor) else kind
+                self._residency.keep(value, None, sent, kind)
+        values.update(zip(program.outputs, client.run(definition, arrays, wait=True), strict=True))
+
+    def _there(self, node: Node, value: Any, client: Any) -> Array | None:
+        """The array of a value, where there is one."""
+        if isinstance(value, Array):
+            return value
+        found = self._residency.find(
+            value, None, copies=self._follows or node in self._parameters or node.op != "placeholder"
+        )
+        return found if found is not None and found._client is client else None
+
+    def _call(self, node: Node, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
+        if _name(node) == "copy_":
+            self._write(node, values)
+            return
+
+        def load(argument: Node) -> Any:
+            value = values[argument]
+            if isinstance(value, torch.Tensor) and (array := self._residency.values_of(value, None)) is not None:
+                value = array
+            return _tensor_of(value, argument, sizes)[0] if isinstance(value, Array) else value
+
+        arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), load)
+        values[node] = node.target(*arguments, **options)
+
+    def _write(self, node: Node, values: dict[Node, Any]) -> None:
+        """An argument that the graph changes."""
+        target, source = node.args[0], node.args[1]
+        assert isinstance(target, Node) and isinstance(source, Node)
+        tensor, value = values[target], values[source]
+        if isinstance(value, Array) and source in self._results:  # Two tensors have no memory in common.
+            tensor.copy_(_tensor_of(value, source, {})[0])
+        elif isinstance(value, Array):
+            made, is_mapped = _tensor_of(value, source, {})
+            is_mapped = take_over(tensor, made) and is_mapped
+            self._residency.keep(tensor, None, value, Kind.MAPPED if is_mapped else Kind.COPY)
+        else:
+            tensor.copy_(value)
+        values[node] = tensor
+
+    def _result(
+        self, place: int, node: Any, values: dict[Node, Any], sizes: dict[Any, int], made: dict[Node, torch.Tensor]
+    ) -> Any:
+        if not isinstance(node, Node):
+            return node
+        value = values[node]
+        if not isinstance(value, Array):
+            return value
+        if node in made:  # One tensor, whose changes autograd sees wherever it is saved.
+            return made[node]
+        if place in self._saved and not _has_saving_hooks():
+            meta = node.meta["val"]
+            one = torch.empty(1, dtype=meta.dtype, device=meta.device)
+            tensor = strided(one, meta.dtype, value.shape, [0] * value.ndim)
+            self._residency.keep(tensor, None, value, Kind.STAND_IN)
+            return tensor
+        made[node], is_mapped = _tensor_of(value, node, sizes)
+        self._residency.keep(made[node], None, value, Kind.MAPPED if is_mapped else Kind.COPY)
+        return made[node]
+
+
+def _tensor_of(array: Array, node: Node, sizes: dict[Any, int]) -> tuple[torch.Tensor, bool]:
+    """The values, strided as the graph says; and whether they are the array's own."""
+    meta = node.meta["val"]
+    tensor, is_mapped = tensor_of(array)
+    if tensor.device != meta.device:
+        tensor, is_mapped = tensor.to(meta.device), False
+    stride = meta.stride()
+    if not all(isinstance(step, int) for step in stride):
+        stride = [int(s.node.expr.xreplace(sizes)) if isinstance(s, torch.SymInt) else s for s in stride]
+    if tensor.stride() == tuple(stride) or tensor.numel() <= 1:
+        return tensor, is_mapped
+    if 0 in stride:
+        first = tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)
+        part = tensor[first].contiguous()
+        steps = [0 if step == 0 else own for step, own in zip(stride, part.stride(), strict=True)]
+        return strided(part, tensor.dtype, tensor.shape, steps), False
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor), False
+
+
+def _has_saving_hooks() -> bool:
+    """Whether somebody is to see what is saved for a backward pass."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    with contextlib.suppress(TypeError):
+        return top is not None and top(False) is not None
+    return False
+
+
+def _attribute(module: Any, name: str) -> Any:
+    return operator.attrgetter(name)(module)
+
+
+def _name(node: Node) -> str:
+    return str(getattr(node.target, "__name__", node.target)).split(".")[0]
+
+
+def _is_number(node: Node) -> bool:
+    return node.op in ("placeholder", "call_function") and isinstance(
+        node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
+    )
+
+
+def _inputs_of(nodes: Sequence[Node]) -> list[Node]:
+    """What nodes read that none of them makes, in order."""
+    own = set(nodes)
+    return list(dict.fromkeys(each for node in nodes for each in node.all_input_nodes if each not in own))
+
+
+def _symbols(arguments: Sequence[Node]) -> dict[Any, tuple[Node, int | None]]:
+    """Where the graph's symbols are found among the arguments of a call: in a number, or in a tensor's axis."""
+    found: dict[Any, tuple[Node, int | None]] = {}
+    for node in arguments:
+        value = node.meta.get("val")
+        sizes: list[tuple[int | None, Any]] = [(None, value)] if isinstance(value, torch.SymInt) else []
+        if isinstance(value, torch.Tensor):
+            sizes.extend(enumerate(value.shape))
+        for axis, size in sizes:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found.setdefault(size.node.expr, (node, axis))
+    return found
+
+
+def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any]) -> list[Program | Node]:
+    """Programs and nodes of PyTorch's, in an order in which each finds what it reads.
+
+    A node's level is how often the path to it changes between the two: nodes of one level need none of a later one.
+    """
+    level: dict[Node, int] = {}
+    groups: dict[int, list[Node]] = {}
+    lowered: dict[Node, bool] = {}
+    writes: list[Node] = []
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if _name(node) == "copy_":
+            writes.append(node)
+            continue
+        inputs = [each for each in node.all_input_nodes if each in level]
+        if _is_number(node):
+            lowered[node] = False
+        elif node.target is operator.getitem:
+            lowered[node] = lowered[node.all_input_nodes[0]]
+        else:
+            lowered[node] = not refusal(node)
+        first = 0 if lowered[node] else 1  # Programs have even levels.
+        level[node] = max(
+            [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs)],
+        )
+        groups.setdefault(level[node], []).append(node)
+    steps: list[Program | Node] = []
+    for number in sorted(groups):
+        nodes = groups[number]
+        if not lowered[nodes[0]] or all(_name(node) in _MOVES.split() for node in nodes):
+            steps.extend(nodes)
+            continue
+        program = Program(f"{name}_{number // 2}" if number else name, nodes)
+        own = set(nodes)
+        program.inputs = [each for each in _inputs_of(nodes) if not _is_number(each)]
+        wanted = {each for each in results if isinstance(each, Node)} | {w.args[1] for w in writes}
+        program.outputs = [
+            node
+            for node in nodes
+            if isinstance(node.meta.get("val"), torch.Tensor)
+            and (node in wanted or any(user not in own and user.op == "call_function" for user in node.users))
+        ]
+        steps.append(program)
+    return steps + list(writes)

@@ -1,0 +1,171 @@
+"""A graph of ATen ops as a program: one function per op, found by the op's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..definition import FusionDefinition
+from ..dtypes import DataType
+from ..values import Tensor
+
+DATA_TYPES = {
+    torch.bool: DataType.Bool,
+    torch.int32: DataType.Int32,
+    torch.int64: DataType.Int,
+    torch.float16: DataType.Half,
+    torch.bfloat16: DataType.BFloat16,
+    torch.float32: DataType.Float,
+    torch.float64: DataType.Double,
+}
+
+Lowered = Callable[..., Any]
+Refusal = Callable[[torch.fx.Node], str]
+
+_TABLE: dict[str, Lowered] = {}
+_REFUSALS: dict[str, Refusal] = {}
+
+
+def lowers(*names: str, unless: Refusal | None = None) -> Callable[[Lowered], Lowered]:
+    """Registers ``function(lowering, out, *args, **kwargs)`` for ops by name, "add.Tensor": ``out`` is the result as
+    the graph describes it, arguments are the op's. ``unless`` says why a node is not to be lowered; empty: it is."""
+
+    def register(function: Lowered) -> Lowered:
+        for name in names:
+            _TABLE[name] = function
+            if unless is not None:
+                _REFUSALS[name] = unless
+        return function
+
+    return register
+
+
+def name_of(target: Any) -> str:
+    """The op's name in the table: "add.Tensor" of ATen, "prims.convert_element_type.default" of others."""
+    return str(target).removeprefix("aten.")
+
+
+def refusal(node: torch.fx.Node) -> str:
+    """Why a node cannot be a part of a program; empty: it can."""
+    name = name_of(node.target)
+    if name not in _TABLE:
+        return "no such op"
+    for value in tensors_in([node.meta.get("val"), [arg.meta.get("val") for arg in node.all_input_nodes]]):
+        if value.dtype not in DATA_TYPES:
+            return f"{str(value.dtype).removeprefix('torch.')} is no element type of programs"
+        if value.layout != torch.strided:
+            return "a tensor that is not dense"
+    why = _REFUSALS.get(name)
+    return why(node) if why is not None else ""
+
+
+def tensors_in(value: Any) -> Iterable[Any]:
+    """The tensors of nested lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_in(each)
+
+
+class Lowering:
+    """One program in the making: what ops of the graph become. ``sizes``: numbers for the graph's symbols."""
+
+    def __init__(self, name: str, sizes: dict[Any, int]) -> None:
+        self.fd = FusionDefinition(name)
+        self.ops = self.fd.ops
+        self._sizes = sizes
+        self._values: dict[torch.fx.Node, Any] = {}
+
+    def number(self, size: Any) -> int:
+        """A size of the graph, which may be made of symbols."""
+        if isinstance(size, torch.SymInt):
+            return int(size.node.expr.xreplace(self._sizes))
+        return int(size)
+
+    def shape(self, of: Any) -> list[int]:
+        """The shape of a tensor that the graph describes."""
+        return [self.number(size) for size in of.shape]
+
+    def data_type(self, of: Any) -> DataType:
+        """The element type of a tensor that the graph describes."""
+        return DATA_TYPES[of.dtype]
+
+    def parameter(self, node: torch.fx.Node, stored_once: Sequence[bool]) -> Tensor:
+        """An input of the program, whole and contiguous, but for axes of which one element is stored."""
+        value = node.meta["val"]
+        contiguity = [None if once else True for once in stored_once]
+        made = self.fd.define_tensor(self.shape(value), contiguity=contiguity, dtype=self.data_type(value))
+        self._values[node] = made
+        return made
+
+    def bind(self, node: torch.fx.Node, value: Any) -> None:
+        """A number that the graph takes for its input."""
+        self._values[node] = value
+
+    def value(self, argument: Any) -> Any:
+        """An argument of a node: values in the place of nodes, numbers in the place of symbols."""
+        if isinstance(argument, torch.fx.Node):
+            return self._values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self.value(each) for each in argument]
+        return self.number(argument) if isinstance(argument, torch.SymInt) else argument
+
+    def call(self, node: torch.fx.Node) -> None:
+        """Adds an op. Raises InvalidArgument where the op does not take what it is given."""
+        arguments = [self.value(each) for each in node.args]
+        options = {name: self.value(each) for name, each in node.kwargs.items()}
+        out = node.meta.get("val")
+        if not isinstance(node.target, torch._ops.OpOverload):  # Of Python's: on sizes, or one of several results.
+            self._values[node] = node.target(*arguments, **options)
+            return
+        name = name_of(node.target)
+        if name.startswith("sym_"):
+            self._values[node] = self.number(out)
+            return
+        made = _TABLE[name](self, out, *arguments, **options)
+        self._values[node] = (
+            [self.typed(*pair) for pair in zip(made, out, strict=True)]
+            if isinstance(out, (list, tuple))
+            else self.typed(made, out)
+        )
+
+    def typed(self, value: Tensor, out: Any) -> Tensor:
+        """``value`` in the element type of the graph, whose promotion knows tensors without axes as numbers."""
+        if value is None or out is None:
+            return value
+        wanted = self.data_type(out)
+        return value if value.dtype == wanted.numpy else self.ops.cast(value, wanted)
+
+    def tensor(self, value: Any, dtype: DataType, shape: Sequence[int] = ()) -> Tensor:
+        """``value``, where it is a number as a tensor."""
+        return value if isinstance(value, Tensor) else self.ops.full(list(shape), value, dtype)
+
+    def expanded(self, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """``value`` broadcast to ``shape``, whose leading axes it may lack."""
+        missing = len(shape) - value.ndim
+        if missing:
+            value = self.ops.broadcast(value, [True] * missing + [False] * value.ndim)
+        return self.ops.expand(value, list(shape)) if tuple(value.shape) != tuple(shape) else value
+
+    def reshaped(self, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """``value`` of another shape."""
+        return value if tuple(value.shape) == tuple(shape) else self.ops.reshape(value, list(shape))
+
+    def part(self, value: Tensor, axis: int, start: int, end: int, step: int = 1) -> Tensor:
+        """``value`` from ``start`` to ``end`` along an axis."""
+        starts, ends, steps = [0] * value.ndim, [int(size) for size in value.shape], [1] * value.ndim
+        if (start, end, step) == (0, ends[axis], 1):
+            return value
+        starts[axis], ends[axis], steps[axis] = start, end, step
+        return self.ops.slice(value, starts, ends, steps)
+
+    def rows(self, values: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+        """``values`` along ``axis`` at ``index``, whose axes take the place of that one."""
+        shape = [int(size) for size in values.shape]
+        flat = self.reshaped(index, [math.prod(map(int, index.shape))])
+        taken = self.ops.index_select(values, flat, axis)
+        return self.reshaped(taken, [*shape[:axis], *map(int, index.shape), *shape[axis + 1 :]])

@@ -1,0 +1,53 @@
+"""Arrays as tensors: in the daemon's own memory where this process can map it, else copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..array import Array
+from .lowering import DATA_TYPES
+
+_DTYPES = {data_type: dtype for dtype, data_type in DATA_TYPES.items()}
+
+
+class _Lent:
+    """Memory of the daemon's, with the array for whose lifetime it makes no other use of it."""
+
+    def __init__(self, memory: np.ndarray[Any, Any], array: Array) -> None:
+        self._keep = memory, array
+        self.__array_interface__ = {**memory.__array_interface__, "shape": (array.nbytes,)}
+
+
+def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
+    """The values, contiguous; and whether the tensor's memory is the array's own: each shows what the other becomes."""
+    memory = array._client._map(array) if array.size else None
+    if memory is None:
+        return torch.from_dlpack(array), False
+    lent = torch.from_numpy(np.asarray(_Lent(memory, array)))
+    return strided(lent, _DTYPES[array.data_type], array.shape), True
+
+
+def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int] = ()) -> torch.Tensor:
+    """A tensor of its own, no view, of memory that another has; without ``stride`` contiguous."""
+    made = torch.empty(0, dtype=dtype, device=memory.device)
+    steps = stride or torch.empty(shape, device="meta").stride()
+    return made.set_(memory.untyped_storage(), memory.storage_offset(), torch.Size(shape), tuple(steps))
+
+
+def take_over(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Gives ``target`` the values of ``source``, which nobody else has: by its memory, where no other tensor has that
+    of ``target``, else by a copy. Whether it has the memory."""
+    storage = target.untyped_storage()
+    is_whole = target.is_contiguous() and storage.nbytes() == target.nbytes
+    is_alone = torch._C._storage_Use_Count(storage._cdata) <= 2  # The tensor, and the object that asks.
+    is_same = target.device == source.device and target.dtype == source.dtype and source.is_contiguous()
+    if not (is_whole and is_alone and is_same):
+        target.copy_(source)
+        return False
+    target.data = source
+    torch.autograd.graph.increment_version(target)
+    return True

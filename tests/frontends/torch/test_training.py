@@ -1,0 +1,225 @@
+"""Models that train: losses, gradients and parameters beside PyTorch's own, whatever changes them meanwhile."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
+import hostir.torch  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+
+
+class Block(nn.Module):  # type: ignore[misc, name-defined]
+    """A transformer block with grouped queries and rotary positions, between an embedding and a head."""
+
+    def __init__(self, words: int = 50, width: int = 32, heads: int = 4, groups: int = 2) -> None:
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.embed = nn.Embedding(words, width)
+        self.norms = nn.ModuleList([nn.RMSNorm(width) for _ in range(3)])
+        self.q, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, groups * self.size, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, 2 * width, bias=False) for _ in range(2))
+        self.down, self.head = nn.Linear(2 * width, width, bias=False), nn.Linear(width, words, bias=False)
+
+    def rotated(self, x: Any) -> Any:
+        steps = torch.arange(x.shape[2], dtype=torch.float32)
+        angles = steps[:, None] * 10000 ** (-torch.arange(0, self.size, 2, dtype=torch.float32) / self.size)
+        cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+        first, second = x.chunk(2, -1)
+        return (x * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
+
+    def forward(self, words: Any) -> Any:
+        x = self.embed(words)
+        batch, length, width = x.shape
+        y = self.norms[0](x)
+        q = self.q(y).view(batch, length, self.heads, self.size).transpose(1, 2)
+        k, v = (w(y).view(batch, length, self.groups, self.size).transpose(1, 2) for w in (self.k, self.v))
+        q, k = self.rotated(q), self.rotated(k)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.o(mixed.transpose(1, 2).reshape(batch, length, width))
+        y = self.norms[1](x)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return self.head(self.norms[2](x))
+
+
+def loss_of(model: Any, words: Any) -> Any:
+    return F.cross_entropy(model(words)[:, :-1].flatten(0, 1).float(), words[:, 1:].flatten())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)])
+def test_a_transformer_trains(dtype: Any, tolerance: float) -> None:
+    """20 steps of AdamW, compiled too: losses, and the gradients of each step."""
+    ours = Block().to(dtype)
+    theirs = copy.deepcopy(ours)
+    model = torch.compile(ours, backend="hostir")
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=1e-3) for each in (ours, theirs)]
+    step = torch.compile(lambda: optimizers[0].step(), backend="hostir")
+    words = torch.randint(0, 50, (20, 2, 12))
+    for batch in words:
+        losses = [loss_of(model, batch), loss_of(theirs, batch)]
+        for loss in losses:
+            loss.backward()
+        torch.testing.assert_close(losses[0], losses[1], rtol=tolerance, atol=tolerance)
+        for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            assert (p.grad - q.grad).norm() <= tolerance * q.grad.norm() + 1e-6, name
+        step()
+        optimizers[1].step()
+        if dtype == torch.bfloat16:  # Their rounding leads apart.
+            theirs.load_state_dict(ours.state_dict())
+            optimizers[1].load_state_dict(copy.deepcopy(optimizers[0].state_dict()))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+    report = hostir.torch.report()
+    assert report.flops == 1.0 and report.bytes == 1.0, report
+
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True),
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-3, amsgrad=True),
+    "AdamW of one tensor": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-3), foreach=False),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, centered=True),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
+    "Lion-like": lambda p: torch.optim.Adamax(p, lr=1e-3),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer(name: str) -> None:
+    """Five compiled steps, and their state, which PyTorch reads."""
+    models = [nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))]
+    models.append(copy.deepcopy(models[0]))
+    made = [OPTIMIZERS[name](model.parameters()) for model in models]
+    steps = [torch.compile(lambda: made[0].step(), backend="hostir"), made[1].step]
+    x = torch.randn(4, 6)
+    for _ in range(5):
+        for model, step, optimizer in zip(models, steps, made, strict=True):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            step()
+    for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-5)
+        for key, value in made[1].state[q].items():
+            torch.testing.assert_close(made[0].state[p][key], value, rtol=1e-4, atol=1e-5, msg=key)
+
+
+def _double_data(model: Any) -> None:
+    model.weight.data.mul_(2)
+
+
+def _through_numpy(model: Any) -> None:
+    model.weight.detach().numpy()[:] += 1
+
+
+def _in_place(model: Any) -> None:
+    with torch.no_grad():
+        model.weight.add_(1)
+
+
+def _another(model: Any) -> None:
+    model.weight.data = torch.ones_like(model.weight)
+
+
+def _loaded(model: Any) -> None:
+    model.load_state_dict({name: value * 3 for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize("change", [_double_data, _through_numpy, _in_place, _another, _loaded])
+def test_changes_of_parameters_are_seen(change: Callable[[Any], None]) -> None:
+    """However they are made, and in both directions."""
+    model = nn.Linear(5, 4)
+    compiled = torch.compile(model, backend="hostir")
+    x = torch.randn(3, 5)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), F.linear(x, model.weight, model.bias))
+        change(model)
+
+
+def test_a_parameter_that_is_a_view_stays_one() -> None:
+    """Memory that two tensors have is not replaced."""
+    memory = torch.randn(2, 12)
+    weight = nn.Parameter(memory[1].view(3, 4))
+    compiled = torch.compile(lambda x: F.linear(x, weight), backend="hostir")
+    x = torch.randn(2, 4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), F.linear(x, memory[1].view(3, 4)))
+        with torch.no_grad():
+            memory.mul_(2)
+
+
+def test_results_are_tensors_like_others() -> None:
+    """They can be written to; what was saved for the backward pass says so."""
+    f = torch.compile(lambda x: (x.exp(), x + 1), backend="hostir")
+    x = torch.randn(300, 300, requires_grad=True)
+    first, second = f(x)
+    with torch.no_grad():
+        second.zero_()
+    again, _ = f(x)
+    assert torch.equal(first, again) and first.data_ptr() != again.data_ptr()
+    with torch.no_grad():
+        again.mul_(2)
+    torch.testing.assert_close(first, x.exp())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        again.sum().backward()
+    first.sum().backward()
+    torch.testing.assert_close(x.grad, x.exp())
+
+
+def test_buffers_change() -> None:
+    """Those of batch norm, in training."""
+    models = [nn.BatchNorm1d(6)]
+    models.append(copy.deepcopy(models[0]))
+    compiled = torch.compile(models[0], backend="hostir")
+    for _ in range(4):
+        x = torch.randn(8, 6)
+        torch.testing.assert_close(compiled(x), models[1](x), rtol=1e-4, atol=1e-5)
+    for name, buffer in models[1].named_buffers():
+        torch.testing.assert_close(models[0].get_buffer(name), buffer, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_change_are_one_graph() -> None:
+    """Symbols of the graph become numbers of each program."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
+    compiled = torch.compile(model, backend="hostir", dynamic=True)
+    for rows in (3, 7, 2, 7):
+        x = torch.randn(rows, 5, 4)
+        made = compiled(x)
+        torch.testing.assert_close(made, model(x), rtol=1e-5, atol=1e-5)
+        made.sum().backward()
+    assert len(hostir.torch.report().graphs) == 2, hostir.torch.report()
+
+
+def test_ops_that_programs_lack_run_in_pytorch() -> None:
+    """Between two programs; the report names them and the share of the FLOPs."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Unflatten(1, (4, 4, 4)), nn.Conv2d(4, 8, 3), nn.Flatten())
+    other = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="hostir")
+    x = torch.randn(2, 16)
+    compiled(x).square().sum().backward()
+    other(x).square().sum().backward()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-5)
+    report = hostir.torch.report()
+    assert ("convolution.default", "no such op") in report.fallen, report
+    assert 0 < report.flops < 1
+    assert "in PyTorch: 1 of convolution.default: no such op" in str(report)
+
+
+def test_a_graph_break_is_two_programs() -> None:
+    def f(x: Any) -> Any:
+        y = (x * 2).relu()
+        torch._dynamo.graph_break()
+        return (y @ y).sum()
+
+    x = torch.randn(6, 6, requires_grad=True)
+    wanted = f(x)
+    (gradient,) = torch.autograd.grad(wanted, x)
+    made = torch.compile(f, backend="hostir")(x)
+    made.backward()
+    torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(x.grad, gradient, rtol=1e-5, atol=1e-5)
