@@ -12,7 +12,6 @@ installed PyTorch finds it by itself.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,7 +45,6 @@ _DECOMPOSED = """
 
 _residency = Residency()
 _compiled: list[Counts] = []
-_numbers = itertools.count()
 _chosen: list[Client] = []
 
 
@@ -90,7 +88,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _graph(module: torch.fx.GraphModule, name: str, parameters: set[int], follows: bool, saved: range) -> Graph:
-    counts = Counts(f"{name}{next(_numbers)}")
+    counts = Counts(f"{name}{len(_compiled)}")
     _compiled.append(counts)
     options: dict[str, Any] = {"parameters": parameters, "follows": follows, "saved": saved}
     return Graph(module, _client, _residency, counts, counts.name, **options)
