@@ -27,9 +27,10 @@ from ..client import Client
 from ..connecting import default_client
 from .counts import Counts, Report
 from .graphs import Graph
+from .parallel import parallelize_module
 from .residency import Residency
 
-__all__ = ["Report", "backend", "forget", "report", "reset", "use"]
+__all__ = ["Report", "backend", "forget", "parallelize_module", "report", "reset", "use"]
 
 # Beside those of core ATen.
 _DECOMPOSED = """
@@ -60,7 +61,7 @@ def use(client: Client | None) -> None:
 def report() -> Report:
     """All graphs that this process has compiled, the share of FLOPs and bytes that run on hostir, and the ops that fell
     back to PyTorch with reasons: ``print(hostir.torch.report())``."""
-    return Report(list(_compiled))
+    return Report(list(_compiled), _client)
 
 
 def forget(tensor: torch.Tensor | None = None) -> None:

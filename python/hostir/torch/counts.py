@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import collections
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
+
+from ..client import Client
+from ..definition import FusionDefinition
+from ..plan import Plan
 
 
 def flops_of(node: torch.fx.Node) -> int:
@@ -44,6 +49,7 @@ class Counts:
     def __init__(self, name: str) -> None:
         self.name = name
         self.runs = 0
+        self.definitions: Callable[[], list[FusionDefinition]] = list
         self.flops, self.fallen_flops = 0, 0
         self.bytes, self.fallen_bytes = 0, 0
         self.lowered = 0
@@ -70,11 +76,19 @@ class Report:
     ``fallen`` counts ops that PyTorch carries out, by name and reason.
     """
 
-    def __init__(self, graphs: list[Counts]) -> None:
+    def __init__(self, graphs: list[Counts], client: Callable[[], Client]) -> None:
         self.graphs = graphs
+        self._client = client
         self.flops = _share([g.flops * g.runs for g in graphs], [g.fallen_flops * g.runs for g in graphs])
         self.bytes = _share([g.bytes * g.runs for g in graphs], [g.fallen_bytes * g.runs for g in graphs])
         self.fallen: collections.Counter[tuple[str, str]] = sum((g.fallen for g in graphs), collections.Counter())
+
+    def plans(self) -> list[Plan]:
+        """Plans of the programs that have run, in the order of ``graphs``: segments, communications, the host program.
+
+        >>> print(hostir.torch.report().plans())
+        """
+        return [self._client().explain(fd) for graph in self.graphs for fd in graph.definitions()]
 
     def __str__(self) -> str:
         lines = [

@@ -6,26 +6,36 @@ import contextlib
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
 
 from ..array import Array
 from ..definition import FusionDefinition
-from . import pointwise, reductions, shapes
+from ..sharding import Sharding
+from . import parallel, pointwise, reductions, shapes
 from .counts import Counts
 from .lowering import Lowering, refusal
 from .memory import strided, take_over, tensor_of
+from .parallel import sharding_of
 from .residency import Kind, Residency
 
-_TABLES = (pointwise, reductions, shapes)  # They register what they lower.
+_TABLES = (parallel, pointwise, reductions, shapes)  # They register what they lower.
 
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
     "view _unsafe_view reshape unsqueeze squeeze expand permute t transpose slice select split_with_sizes split alias "
     "detach clone lift_fresh_copy full full_like scalar_tensor zeros ones empty empty_permuted arange getitem"
 )
+
+
+class Stored(NamedTuple):
+    """How an input of a program lies on the devices."""
+
+    shape: tuple[int, ...] = ()  # Empty: that of the graph.
+    once: tuple[bool, ...] = ()  # Axes of which one element is stored; empty: none is.
+    sharding: Sharding | None = None  # None: on device 0.
 
 
 @dataclasses.dataclass
@@ -36,25 +46,25 @@ class Program:
     nodes: list[Node]
     inputs: list[Node] = dataclasses.field(default_factory=list)
     outputs: list[Node] = dataclasses.field(default_factory=list)
+    saved: set[Node] = dataclasses.field(default_factory=set)  # Of them: what only the graph behind reads.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
 
     def definition(
-        self, sizes: dict[Any, int], numbers: dict[Node, Any], arrays: Sequence[Array | None]
+        self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: tuple[Stored, ...]
     ) -> FusionDefinition:
-        """The program for these sizes and numbers of the graph, and for what is there of its inputs."""
-        stored = tuple(None if each is None or not any(each._stored_once) else each._stored_once for each in arrays)
+        """The program for these sizes and numbers of the graph, and for inputs that are so stored."""
         key = (*sizes.values(), *numbers.values(), stored)
         if key not in self.definitions:
             self.definitions[key] = self._define(sizes, numbers, stored)
         return self.definitions[key]
 
-    def _define(
-        self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: Sequence[tuple[bool, ...] | None]
-    ) -> FusionDefinition:
+    def _define(self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: tuple[Stored, ...]) -> FusionDefinition:
         lowering = Lowering(self.name, sizes)
         with lowering.fd as fd:
-            for node, once in zip(self.inputs, stored, strict=True):
-                lowering.parameter(node, once or [False] * node.meta["val"].dim())
+            for node, each in zip(self.inputs, stored, strict=True):
+                parameter = lowering.parameter(node, each.shape, each.once)
+                if each.sharding is not None:
+                    parameter.lay_out(each.sharding)
             for node, number in numbers.items():
                 lowering.bind(node, number)
             for node in self.nodes:
@@ -62,6 +72,8 @@ class Program:
             made = set()
             for node in self.outputs:
                 value = lowering.value(node)
+                if node in self.saved:
+                    value = lowering.unmerged(value)
                 if value.name in made or any(value is lowering.value(each) for each in self.inputs):
                     value = fd.ops.set(value)
                 made.add(value.name)
@@ -102,8 +114,9 @@ class Graph:
         self._saved = saved
         self._constants = {n: _attribute(module, str(n.target)) for n in graph.nodes if n.op == "get_attr"}
         self._symbols = _symbols(self._arguments)
-        self._steps = _steps(graph, name, self._results)
+        self._steps = _steps(graph, name, self._results, saved)
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
+        counts.definitions = lambda: [d for s in self._steps if isinstance(s, Program) for d in s.definitions.values()]
         for step in self._steps:
             nodes = step.nodes if isinstance(step, Program) else [step]
             for node in nodes:
@@ -133,7 +146,8 @@ class Graph:
         numbers = {n: values[n] for n in _inputs_of(program.nodes) if _is_number(n)} if self._has_numbers else {}
         client = self._client()
         arrays = [self._there(node, values[node], client) for node in program.inputs]
-        definition = program.definition(sizes, numbers, arrays)
+        stored = _stored(program.inputs, arrays, values)
+        definition = program.definition(sizes, numbers, stored)
         for place, node in enumerate(program.inputs):
             if arrays[place] is None:
                 value = values[node]
@@ -142,7 +156,7 @@ class Graph:
                 if node in self._parameters:  # A parameter: from now on it is where programs read it.
                     tensor, is_mapped = tensor_of(sent)
                     kind = Kind.MAPPED if is_mapped and take_over(value, tensor) else kind
-                self._residency.keep(value, None, sent, kind)
+                self._residency.keep(value, sent, kind)
         values.update(zip(program.outputs, client.run(definition, arrays, wait=True), strict=True))
 
     def _there(self, node: Node, value: Any, client: Any) -> Array | None:
@@ -150,7 +164,7 @@ class Graph:
         if isinstance(value, Array):
             return value
         found = self._residency.find(
-            value, None, copies=self._follows or node in self._parameters or node.op != "placeholder"
+            value, copies=self._follows or node in self._parameters or node.op != "placeholder"
         )
         return found if found is not None and found._client is client else None
 
@@ -161,7 +175,7 @@ class Graph:
 
         def load(argument: Node) -> Any:
             value = values[argument]
-            if isinstance(value, torch.Tensor) and (array := self._residency.values_of(value, None)) is not None:
+            if isinstance(value, torch.Tensor) and (array := self._residency.values_of(value)) is not None:
                 value = array
             return _tensor_of(value, argument, sizes)[0] if isinstance(value, Array) else value
 
@@ -178,7 +192,7 @@ class Graph:
         elif isinstance(value, Array):
             made, is_mapped = _tensor_of(value, source, {})
             is_mapped = take_over(tensor, made) and is_mapped
-            self._residency.keep(tensor, None, value, Kind.MAPPED if is_mapped else Kind.COPY)
+            self._residency.keep(tensor, value, Kind.MAPPED if is_mapped else Kind.COPY)
         else:
             tensor.copy_(value)
         values[node] = tensor
@@ -196,12 +210,30 @@ class Graph:
         if place in self._saved and not _has_saving_hooks():
             meta = node.meta["val"]
             one = torch.empty(1, dtype=meta.dtype, device=meta.device)
-            tensor = strided(one, meta.dtype, value.shape, [0] * value.ndim)
-            self._residency.keep(tensor, None, value, Kind.STAND_IN)
+            shape = _numbers(meta.shape, sizes)
+            tensor = strided(one, meta.dtype, shape, [0] * len(shape))
+            self._residency.keep(tensor, value, Kind.STAND_IN)
             return tensor
         made[node], is_mapped = _tensor_of(value, node, sizes)
-        self._residency.keep(made[node], None, value, Kind.MAPPED if is_mapped else Kind.COPY)
+        self._residency.keep(made[node], value, Kind.MAPPED if is_mapped else Kind.COPY)
         return made[node]
+
+
+def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[Node, Any]) -> tuple[Stored, ...]:
+    """How inputs lie, or are to. Where one is on a mesh, all are."""
+    shardings = [
+        sharding_of(values[node]) if array is None else array.sharding if array.sharding.mesh.size > 1 else None
+        for array, node in zip(arrays, nodes, strict=True)
+    ]
+    mesh = next((each.mesh for each in shardings if each is not None), None)
+    return tuple(
+        Stored(
+            array.shape if array is not None and array.ndim != node.meta["val"].dim() else (),
+            array._stored_once if array is not None and any(array._stored_once) else (),
+            Sharding(mesh) if sharding is None and array is None and mesh is not None else sharding,
+        )
+        for array, sharding, node in zip(arrays, shardings, nodes, strict=True)
+    )
 
 
 def _tensor_of(array: Array, node: Node, sizes: dict[Any, int]) -> tuple[torch.Tensor, bool]:
@@ -210,9 +242,9 @@ def _tensor_of(array: Array, node: Node, sizes: dict[Any, int]) -> tuple[torch.T
     tensor, is_mapped = tensor_of(array)
     if tensor.device != meta.device:
         tensor, is_mapped = tensor.to(meta.device), False
-    stride = meta.stride()
-    if not all(isinstance(step, int) for step in stride):
-        stride = [int(s.node.expr.xreplace(sizes)) if isinstance(s, torch.SymInt) else s for s in stride]
+    shape, stride = _numbers(meta.shape, sizes), _numbers(meta.stride(), sizes)
+    if tensor.dim() != len(shape):  # Its leading axes were not made one.
+        tensor = strided(tensor, tensor.dtype, shape)
     if tensor.stride() == tuple(stride) or tensor.numel() <= 1:
         return tensor, is_mapped
     if 0 in stride:
@@ -221,6 +253,10 @@ def _tensor_of(array: Array, node: Node, sizes: dict[Any, int]) -> tuple[torch.T
         steps = [0 if step == 0 else own for step, own in zip(stride, part.stride(), strict=True)]
         return strided(part, tensor.dtype, tensor.shape, steps), False
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor), False
+
+
+def _numbers(extents: Sequence[Any], sizes: dict[Any, int]) -> list[int]:
+    return [int(each.node.expr.xreplace(sizes)) if isinstance(each, torch.SymInt) else int(each) for each in extents]
 
 
 def _has_saving_hooks() -> bool:
@@ -265,8 +301,9 @@ def _symbols(arguments: Sequence[Node]) -> dict[Any, tuple[Node, int | None]]:
     return found
 
 
-def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any]) -> list[Program | Node]:
-    """Programs and nodes of PyTorch's, in an order in which each finds what it reads.
+def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range) -> list[Program | Node]:
+    """Programs and nodes of PyTorch's, in an order in which each finds what it reads. ``saved``: places of results
+    that only the graph behind this one reads.
 
     A node's level is how often the path to it changes between the two: nodes of one level need none of a later one.
     """
@@ -293,6 +330,7 @@ def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any]) -> list[Pro
         )
         groups.setdefault(level[node], []).append(node)
     steps: list[Program | Node] = []
+    visible = {each for place, each in enumerate(results) if place not in saved}
     for number in sorted(groups):
         nodes = groups[number]
         if not lowered[nodes[0]] or all(_name(node) in _MOVES.split() for node in nodes):
@@ -301,12 +339,13 @@ def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any]) -> list[Pro
         program = Program(f"{name}_{number // 2}" if number else name, nodes)
         own = set(nodes)
         program.inputs = [each for each in _inputs_of(nodes) if not _is_number(each)]
-        wanted = {each for each in results if isinstance(each, Node)} | {w.args[1] for w in writes}
+        read = {node for node in nodes if any(user not in own and user.op == "call_function" for user in node.users)}
+        wanted = {each for each in results if isinstance(each, Node)}
         program.outputs = [
             node
             for node in nodes
-            if isinstance(node.meta.get("val"), torch.Tensor)
-            and (node in wanted or any(user not in own and user.op == "call_function" for user in node.users))
+            if isinstance(node.meta.get("val"), torch.Tensor) and (node in wanted or node in read)
         ]
+        program.saved = {node for node in program.outputs if node not in visible and node not in read}
         steps.append(program)
     return steps + list(writes)

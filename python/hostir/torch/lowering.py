@@ -79,6 +79,7 @@ class Lowering:
         self.ops = self.fd.ops
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
+        self._unmerged: dict[str, Tensor] = {}  # By the name of what was made of it.
 
     def number(self, size: Any) -> int:
         """A size of the graph, which may be made of symbols."""
@@ -94,12 +95,14 @@ class Lowering:
         """The element type of a tensor that the graph describes."""
         return DATA_TYPES[of.dtype]
 
-    def parameter(self, node: torch.fx.Node, stored_once: Sequence[bool]) -> Tensor:
-        """An input of the program, whole and contiguous, but for axes of which one element is stored."""
+    def parameter(self, node: torch.fx.Node, shape: Sequence[int], stored_once: Sequence[bool]) -> Tensor:
+        """An input of the program, whole and contiguous, but for axes of which one element is stored. ``shape`` is the
+        graph's, or what that was before leading axes became one; empty: the graph's."""
         value = node.meta["val"]
-        contiguity = [None if once else True for once in stored_once]
-        made = self.fd.define_tensor(self.shape(value), contiguity=contiguity, dtype=self.data_type(value))
-        self._values[node] = made
+        own = self.shape(value)
+        contiguity: Any = [None if once else True for once in stored_once] or True
+        made = self.fd.define_tensor(list(shape) or own, contiguity=contiguity, dtype=self.data_type(value))
+        self._values[node] = self.reshaped(made, own)
         return made
 
     def bind(self, node: torch.fx.Node, value: Any) -> None:
@@ -153,7 +156,26 @@ class Lowering:
 
     def reshaped(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """``value`` of another shape."""
-        return value if tuple(value.shape) == tuple(shape) else self.ops.reshape(value, list(shape))
+        if tuple(value.shape) == tuple(shape):
+            return value
+        wide = self._unmerged.get(value.name)
+        if wide is not None and tuple(wide.shape) == tuple(shape):
+            return wide
+        made = self.ops.reshape(value, list(shape))
+        if len(shape) == 3 and value.ndim > 3 and tuple(value.shape[-2:]) == tuple(shape[-2:]):
+            self._unmerged[made.name] = value
+        return made
+
+    def unmerged(self, value: Tensor) -> Tensor:
+        """The matrices of ``value`` with all the leading axes that they had before these became one: what is split
+        along one of several, heads behind a batch, is split along no block of their product."""
+        return self._unmerged.get(value.name, value)
+
+    def merged(self, value: Tensor) -> Tensor:
+        """The other way round: three axes, from which ``unmerged`` and ``reshaped`` find back."""
+        if value.ndim <= 3:
+            return value
+        return self.reshaped(value, [math.prod(map(int, value.shape[:-2])), *map(int, value.shape[-2:])])
 
     def part(self, value: Tensor, axis: int, start: int, end: int, step: int = 1) -> Tensor:
         """``value`` from ``start`` to ``end`` along an axis."""

@@ -58,7 +58,15 @@ def _all(low: Lowering, out: Any, x: Tensor, axes: Any = None, keepdim: bool = F
     return low.ops.min(low.ops.ne(x, 0), _axes(x, axes), keepdim)
 
 
-@lowers("mm.default", "bmm.default", "mv.default", "dot.default")
+@lowers("bmm.default")
+def _bmm(low: Lowering, out: Any, x: Tensor, y: Tensor) -> Tensor:
+    left, right = low.unmerged(x), low.unmerged(y)
+    if left.shape[:-2] != right.shape[:-2]:
+        return low.ops.matmul(x, y)
+    return low.merged(low.ops.matmul(left, right))
+
+
+@lowers("mm.default", "mv.default", "dot.default")
 def _matmul(low: Lowering, out: Any, x: Tensor, y: Tensor) -> Tensor:
     return low.ops.matmul(x, y)
 

@@ -29,7 +29,7 @@ class _Kept:
     kind: Kind
 
 
-Key = tuple[int, int, tuple[int, ...], tuple[int, ...], torch.dtype, Any]
+Key = tuple[int, int, tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 class Residency:
@@ -39,28 +39,28 @@ class Residency:
         self._lock = threading.Lock()
         self._kept: dict[Key, _Kept] = {}
 
-    def find(self, tensor: torch.Tensor, layout: Any, *, copies: bool) -> Array | None:
-        """The array with the tensor's values, laid out so; None: there is none. ``copies``: also one that has them
+    def find(self, tensor: torch.Tensor, *, copies: bool) -> Array | None:
+        """The array with the tensor's values; None: there is none. ``copies``: also one that has them
         only as far as the version counter knows, which does not see what is written through ``.data`` or NumPy."""
         with self._lock:
-            kept = self._kept.get(_key(tensor, layout))
+            kept = self._kept.get(_key(tensor))
         if kept is None or kept.storage.expired() or kept.array._gone:
             return None
         if kept.kind is Kind.COPY and not (copies and kept.version == tensor._version):
             return None
         return kept.array
 
-    def values_of(self, tensor: torch.Tensor, layout: Any) -> Array | None:
+    def values_of(self, tensor: torch.Tensor) -> Array | None:
         """The array of a tensor that has no values of its own; None: it has."""
         with self._lock:
-            kept = self._kept.get(_key(tensor, layout))
+            kept = self._kept.get(_key(tensor))
         return kept.array if kept is not None and kept.kind is Kind.STAND_IN and not kept.storage.expired() else None
 
-    def keep(self, tensor: torch.Tensor, layout: Any, array: Array, kind: Kind) -> None:
+    def keep(self, tensor: torch.Tensor, array: Array, kind: Kind) -> None:
         """From now on ``array`` has the tensor's values, as long as its memory lives."""
         kept = _Kept(StorageWeakRef(tensor.untyped_storage()), tensor._version, array, kind)
         with self._lock:
-            self._kept[_key(tensor, layout)] = kept
+            self._kept[_key(tensor)] = kept
 
     def sweep(self) -> None:
         """Lets go of arrays whose tensors are gone, or have changed."""
@@ -78,6 +78,6 @@ class Residency:
         return len(self._kept)
 
 
-def _key(tensor: torch.Tensor, layout: Any) -> Key:
+def _key(tensor: torch.Tensor) -> Key:
     shape, stride = tuple(tensor.shape), tensor.stride()
-    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), shape, stride, tensor.dtype, layout
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), shape, stride, tensor.dtype

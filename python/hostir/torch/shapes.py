@@ -29,6 +29,10 @@ def _expand(low: Lowering, out: Any, x: Tensor, *_: Any, **__: Any) -> Tensor:
 @lowers("permute.default")
 def _permute(low: Lowering, out: Any, x: Tensor, axes: list[int]) -> Tensor:
     order = [_axis(axis, x) for axis in axes]
+    wide = low.unmerged(x)
+    if order == [0, 2, 1] and wide.ndim > 3:
+        count = wide.ndim
+        return low.merged(low.ops.permute(wide, [*range(count - 2), count - 1, count - 2]))
     return x if order == list(range(x.ndim)) else low.ops.permute(x, order)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
-import hostir.torch  # noqa: E402
 
 PAGE = Path(__file__).parents[3] / "docs" / "torch.md"
 

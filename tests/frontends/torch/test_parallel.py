@@ -1,0 +1,83 @@
+"""PyTorch's plans of tensor parallelism on four CPU ranks: values and gradients of the whole model, layouts, and the
+communications that follow."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
+from test_training import Block, loss_of  # noqa: E402
+from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+)
+
+import hostir.torch  # noqa: E402
+
+RANKS = [0, 1, 2, 3]
+TENSOR = {
+    "embed": RowwiseParallel(input_layouts=Replicate()),
+    **{name: ColwiseParallel() for name in ("q", "k", "v", "gate", "up")},
+    **{name: RowwiseParallel() for name in ("o", "down")},
+    "head": ColwiseParallel(output_layouts=Replicate()),
+}
+SEQUENCE = {
+    "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+    "norms.*": SequenceParallel(),
+    **{name: ColwiseParallel(input_layouts=Shard(1)) for name in ("q", "k", "v", "gate", "up")},
+    **{name: RowwiseParallel(output_layouts=Shard(1)) for name in ("o", "down")},
+    "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+}
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[hostir.Client]:
+    with hostir.connect(devices="cpu:4", timeout=60) as client:
+        yield client
+
+
+@pytest.mark.parametrize("plan", [TENSOR, SEQUENCE], ids=["tensor", "sequence"])
+def test_a_block_trains_on_four_ranks(ranks: hostir.Client, plan: dict[str, Any]) -> None:
+    """Three steps of SGD beside one device; what is split stays so."""
+    hostir.torch.use(ranks)
+    ours = Block(words=48, width=32, heads=4, groups=4)
+    theirs = copy.deepcopy(ours)
+    hostir.torch.parallelize_module(ours, RANKS, plan)
+    model = torch.compile(ours, backend="hostir")
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (ours, theirs)]
+    for _ in range(3):
+        words = torch.randint(0, 48, (2, 8))
+        losses = [loss_of(model, words), loss_of(theirs, words)]
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+        torch.testing.assert_close(losses[0], losses[1], rtol=1e-5, atol=1e-5)
+        for (name, p), q in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q[1].grad, rtol=1e-4, atol=1e-5, msg=name)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert not hostir.torch.report().fallen
+    kinds = {each.type for plan_ in hostir.torch.report().plans() for each in plan_.communications}
+    assert kinds >= ({"Allreduce"} if plan is TENSOR else {"Allgather"}), kinds
+
+
+def test_refusals() -> None:
+    """Each says which module, and what there is."""
+    linear = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    with pytest.raises(hostir.InvalidArgument, match="no module is called 'up'; there are "):
+        hostir.torch.parallelize_module(linear, RANKS, {"up": ColwiseParallel()})
+    with pytest.raises(hostir.InvalidArgument, match="dict; styles are ColwiseParallel, RowwiseParallel, "):
+        hostir.torch.parallelize_module(linear, RANKS, {"0": {}})
+    with pytest.raises(hostir.InvalidArgument, match="0: 1 placements for a mesh of 2 dimensions"):
+        hostir.torch.parallelize_module(linear, hostir.DeviceMesh([[0, 1], [2, 3]]), {"0": ColwiseParallel()})
+    prepared = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Partial())
+    hostir.torch.parallelize_module(linear, RANKS, {"0": prepared})
+    with pytest.raises(hostir.InvalidArgument, match=r"0: P.* is no layout of a whole tensor"):
+        linear(torch.ones(2, 4))
