@@ -57,7 +57,7 @@ class Counts:
 
     def add(self, node: torch.fx.Node, why: str) -> None:
         """Counts a node that runs on hostir, or, with ``why``, in PyTorch."""
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target.__name__.startswith("copy_."):
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.__name__.startswith(("copy_.", "sym_")):
             return
         if why:
             self.fallen[str(node.target).removeprefix("aten."), why] += 1
