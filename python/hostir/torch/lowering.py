@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from ..definition import FusionDefinition
 from ..dtypes import DataType
+from ..location import location_text, on_behalf_of
 from ..values import Tensor
 
 DATA_TYPES = {
@@ -71,6 +73,15 @@ def tensors_in(value: Any) -> Iterable[Any]:
             yield from tensors_in(each)
 
 
+_LINE = re.compile(r'File "([^"]*)", line (\d+)')
+
+
+def _line_of(node: torch.fx.Node) -> str:
+    """The line of the model that a node comes from, as PyTorch says; empty: it does not."""
+    found = _LINE.findall(node.meta.get("stack_trace") or "")
+    return location_text(found[-1][0], int(found[-1][1])) if found else ""
+
+
 class Lowering:
     """One program in the making: what ops of the graph become. ``sizes``: numbers for the graph's symbols."""
 
@@ -101,7 +112,7 @@ class Lowering:
         value = node.meta["val"]
         own = self.shape(value)
         contiguity: Any = [None if once else True for once in stored_once] or True
-        made = self.fd.define_tensor(list(shape) or own, contiguity=contiguity, dtype=self.data_type(value))
+        made = self.fd.define_tensor(list(shape) or own, contiguity, self.data_type(value), name=node.name)
         self._values[node] = self.reshaped(made, own)
         return made
 
@@ -129,12 +140,17 @@ class Lowering:
         if name.startswith("sym_"):
             self._values[node] = self.number(out)
             return
-        made = _TABLE[name](self, out, *arguments, **options)
-        self._values[node] = (
-            [self.typed(*pair) for pair in zip(made, out, strict=True)]
-            if isinstance(out, (list, tuple))
-            else self.typed(made, out)
-        )
+        self.fd._composing = node.name
+        try:
+            with on_behalf_of(_line_of(node)):
+                made = _TABLE[name](self, out, *arguments, **options)
+                self._values[node] = (
+                    [self.typed(*pair) for pair in zip(made, out, strict=True)]
+                    if isinstance(out, (list, tuple))
+                    else self.typed(made, out)
+                )
+        finally:
+            self.fd._composing = ""
 
     def typed(self, value: Tensor, out: Any) -> Tensor:
         """``value`` in the element type of the graph, whose promotion knows tensors without axes as numbers."""

@@ -223,3 +223,12 @@ def test_a_graph_break_is_two_programs() -> None:
     made.backward()
     torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(x.grad, gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_have_the_names_and_lines_of_the_model() -> None:
+    """Values are called as the graph's nodes, and an op's line is that of the model."""
+    torch.compile(lambda x: (x * 2).sigmoid(), backend="hostir")(torch.ones(3, 4))
+    (definition,) = hostir.torch.report().graphs[0].definitions()
+    assert "%sigmoid = sigmoid(%mul)" in str(definition), str(definition)
+    located = [op.location for op in definition._record.ops if op.name == "sigmoid"]
+    assert len(located) == 1 and "test_training.py" in located[0] and "(x * 2).sigmoid()" in located[0], located
