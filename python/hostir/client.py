@@ -866,6 +866,7 @@ class Client:
         atexit.unregister(self.close)
         if self._pid != os.getpid():  # Closing would wait for threads that are not here.
             return
+        self._transfers.unmap()
         self._session_.end()
         self._nodes.close()
         self._stub.close()

@@ -7,6 +7,7 @@ threads: writes to fresh memory so cost no page fault and no zeroed page each.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import socket
@@ -26,6 +27,8 @@ _PREFACE = b"HOSTIR-SHARED-MEMORY/1\r\n"
 _PIECE_BYTES = 16 << 20  # Of one read or write.
 _BLOCK_BYTES = 1 << 20  # That is made contiguous at a time, within a cache.
 _THREADS = min(4, len(os.sched_getaffinity(0)))
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_MREMAP_OVER = 3  # MREMAP_MAYMOVE | MREMAP_FIXED of Linux.
 _SECONDS = 10.0  # For the daemon to give descriptors.
 
 
@@ -97,6 +100,22 @@ def mapped(shard: Any, descriptor: int) -> np.ndarray[Any, Any]:
     """The bytes of a shard where the daemon has them, to be read and written there."""
     memory = mmap.mmap(descriptor, shard.bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     return np.frombuffer(memory, np.uint8)  # Mapped as long as viewed.
+
+
+def make_own(memory: np.ndarray[Any, Any]) -> None:
+    """Puts a copy of mapped bytes in their place, at once for whoever reads them meanwhile."""
+    size = -(-memory.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    fresh = libc.mmap(None, size, access, kind, -1, 0)
+    if fresh == _MAP_FAILED:
+        raise OSError(ctypes.get_errno(), f"no memory for a copy of {memory.nbytes} mapped bytes")
+    ctypes.memmove(fresh, memory.ctypes.data, memory.nbytes)
+    if libc.mremap(fresh, size, size, _MREMAP_OVER, memory.ctypes.data) == _MAP_FAILED:
+        raise OSError(ctypes.get_errno(), f"a copy of {memory.nbytes} mapped bytes cannot take their place")
 
 
 def part_of(values: np.ndarray[Any, Any], shard: Any) -> np.ndarray[Any, Any]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +54,8 @@ class Transfers:
         self._session = session
         self._shares = True
         self._mapped: collections.OrderedDict[int, np.ndarray[Any, Any]] = collections.OrderedDict()
+        self._in_use: weakref.WeakValueDictionary[int, np.ndarray[Any, Any]] = weakref.WeakValueDictionary()
+        self._numbers = itertools.count()
         self._nodes = nodes  # That keep shards.
         self._deadline = deadline
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
@@ -224,12 +228,21 @@ class Transfers:
                 if given is None:
                     self._shares = False
                     return None
-                self._mapped[memory] = shared_memory.mapped(shared.shards[0], given[0])
+                made = self._mapped[memory] = shared_memory.mapped(shared.shards[0], given[0])
+                self._in_use[next(self._numbers)] = made
         finally:
             self._release(shared.token)
         while len(self._mapped) > _MAPPED_MAX:
             self._mapped.popitem(last=False)
         return self._mapped[memory]
+
+    def unmap(self) -> None:
+        """Whoever still views memory of the daemon's has the same bytes there, of its own: the daemon takes its pages
+        back with the session."""
+        self._mapped.clear()
+        for memory in self._in_use.values():
+            shared_memory.make_own(memory)
+        self._in_use.clear()
 
     def upload_from_gpu(self, view: gpu_array.GpuView, header: pb.UploadHeader) -> Any:
         """As upload, past the host. None where it does not go that way."""

@@ -39,6 +39,7 @@
 #include "service/os/machine_memory.h"
 #include "service/os/node_list.h"
 #include "service/os/notify.h"
+#include "service/os/shared_memory.h"
 #include "service/rpc/server.h"
 #include "service/supervise/devices.h"
 #include "service/topology/topology.h"
@@ -245,6 +246,7 @@ void SayReady(const std::string& address, base::Fd& ready) {
 }
 
 void Drain(int64_t timeout_ms, Server& server) {
+  SharedMemory::LeavePages();  // A client that trains has its parameters there.
   spdlog::info("draining");
   NotifyManager("STOPPING=1");
   const base::Nanos deadline = base::Clock::Steady().Now() + std::chrono::milliseconds(timeout_ms);

@@ -8,6 +8,11 @@
 #include "service/os/error.h"
 
 namespace hir::service {
+namespace {
+
+std::atomic<bool> leaves_pages = false;
+
+}  // namespace
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -17,9 +22,12 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   return *this;
 }
 
+void SharedMemory::LeavePages() { leaves_pages = true; }
+
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
-  if (shared_ && fd_.valid()) (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes_);
+  if (shared_ && !leaves_pages && fd_.valid())
+    (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes_);
 }
 
 Result<base::Fd> SharedMemory::Share(bool writable) const {

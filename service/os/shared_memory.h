@@ -36,6 +36,9 @@ class SharedMemory {
   // descriptor keeps no memory. Errors: of the system, such as kResourceExhausted.
   Result<base::Fd> Share(bool writable) const;
 
+  // From now on pages are left to whoever maps them: this process ends, and cannot be made to hold more by it.
+  static void LeavePages();
+
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }

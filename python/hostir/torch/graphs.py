@@ -99,9 +99,7 @@ class Graph:
         """``parameters``: places of arguments that stay from call to call; ``follows``: the others are what the graph
         before this one had, so that arrays that have their values serve; ``saved``: results that only the graph behind
         this one reads."""
-        self._boxed_call = (
-            True  # AOTAutograd's sign of a function that takes a list; of the object, whose dict is copied.
-        )
+        self._boxed_call = True  # AOTAutograd's sign of a function that takes a list; wrappers copy the object's dict.
         self._client = client
         self._residency = residency
         self._counts = counts
@@ -113,6 +111,8 @@ class Graph:
         self._results: list[Any] = list(output.args[0])
         self._saved = saved
         self._constants = {n: _attribute(module, str(n.target)) for n in graph.nodes if n.op == "get_attr"}
+        sources = [node.args[1] for node in graph.nodes if node.op == "call_function" and _name(node) == "copy_"]
+        self._shared = {each for each in sources if each in self._results or sources.count(each) > 1}
         self._symbols = _symbols(self._arguments)
         self._steps = _steps(graph, name, self._results, saved)
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
@@ -187,7 +187,7 @@ class Graph:
         target, source = node.args[0], node.args[1]
         assert isinstance(target, Node) and isinstance(source, Node)
         tensor, value = values[target], values[source]
-        if isinstance(value, Array) and source in self._results:  # Two tensors have no memory in common.
+        if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
             made, is_mapped = _tensor_of(value, source, {})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -232,3 +234,36 @@ def test_programs_have_the_names_and_lines_of_the_model() -> None:
     assert "%sigmoid = sigmoid(%mul)" in str(definition), str(definition)
     located = [op.location for op in definition._record.ops if op.name == "sigmoid"]
     assert len(located) == 1 and "test_training.py" in located[0] and "(x * 2).sigmoid()" in located[0], located
+
+
+@pytest.mark.parametrize("end", ["the client closes", "the daemon is asked to end", "the daemon is killed"])
+def test_parameters_outlive_the_daemon(end: str) -> None:
+    """With what the last step made of them; and train on with another."""
+    model, other = nn.Linear(700, 30), nn.Linear(700, 30)
+    other.load_state_dict(model.state_dict())
+    x = torch.randn(4, 700)
+
+    def step(compiled: Any, optimizer: Any, update: Any) -> None:
+        optimizer.zero_grad()
+        compiled(x).square().sum().backward()
+        update()
+
+    made = [torch.optim.SGD(each.parameters(), lr=1e-3, momentum=0.9) for each in (model, other)]
+    compiled = torch.compile(model, backend="hostir")
+    update = torch.compile(lambda: made[0].step(), backend="hostir")
+    for turn in range(2):
+        client = hostir.connect(devices="cpu:1", timeout=60)
+        hostir.torch.use(client)
+        for _ in range(3):
+            step(compiled, made[0], update)
+            step(other, made[1], made[1].step)
+        if end != "the client closes" and turn == 0:
+            assert client._daemon is not None
+            os.kill(client._daemon.pid, signal.SIGTERM if "asked" in end else signal.SIGKILL)
+            client._daemon._process.wait(30)
+        else:
+            client.close()
+        for p, q in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
+    client.close()
