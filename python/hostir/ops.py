@@ -139,6 +139,21 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """
         return self._reduce("min", arg, dims, keepdim, dtype)
 
+    def any(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+        """Whether some element over axes ``dims``, with arguments as of ``sum``, differs from 0, as NaN does: bools, of
+        any type. Of nothing it is false.
+
+        >>> fd.ops.any(fd.ops.gt(x, 3), [1])  # [False, True]
+        """
+        return self._tensor("any", [arg], {"axes": _reduced_axes("any", dims), "keepdim": bool(keepdim)})
+
+    def all(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+        """Whether every element over axes ``dims`` differs from 0, with arguments as of ``any``. Of nothing it is true.
+
+        >>> fd.ops.all(fd.ops.gt(x, 1), [0])  # [False, True, True]
+        """
+        return self._tensor("all", [arg], {"axes": _reduced_axes("all", dims), "keepdim": bool(keepdim)})
+
     def mean(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
         """The mean over axes ``dims``, with arguments as of ``sum``. A float keeps its type, of integers and bools the
         mean is float32; 16-bit floats are added in float32. Of nothing it is NaN.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,16 @@ class Case:
     @property
     def title(self) -> str:
         return f"{self.op}.{self.name}"
+
+
+def over_ranks(case: Case) -> Iterator[Case]:
+    """The case, and again with its tensors split over two ranks and over four, on each axis of the first."""
+    yield case
+    for axis in range(len(case.inputs[0].shape or ())):
+        inputs = tuple(replace(given, shard=None if given.shape is None else axis) for given in case.inputs)
+        for ranks in (2, 4):
+            name = f"{case.name}, axis {axis} over {ranks} ranks"
+            yield replace(case, name=name, inputs=inputs, ranks=ranks, symbols=False, refused=())
 
 
 def specials(dtype: DType, extremes: bool = True) -> list[Any]:
@@ -194,6 +204,8 @@ def reduced(op: str, axes: tuple[int, ...], keep: bool) -> Callable[..., Any]:
                 if dtype in FLOATS:
                     x = x.astype(F64)
                 return np.asarray(getattr(np, op)(x, axis=over, keepdims=keep)).astype(dtype)
+            if op in ("any", "all"):
+                return np.asarray(getattr(np, op)(x.astype(F64) != 0, axis=over, keepdims=keep))
             if op in ("sum", "prod"):
                 return rounded(getattr(wide(x), op)(axis=over, keepdims=keep), summed(dtype))
             result = dtype if dtype in FLOATS else F32
@@ -217,7 +229,7 @@ def reduction_scale(op: str, axes: tuple[int, ...], keep: bool) -> Callable[...,
             return total / max(np.prod([x.shape[a] for a in over]), 1)
         return total if op == "sum" else (size * size).sum(axis=over, keepdims=keep)
 
-    return None if op in ("max", "min", "prod") else scale
+    return None if op in ("max", "min", "prod", "any", "all") else scale
 
 
 def special_rows(dtype: DType, op: str, shape: Shape) -> Array:
@@ -246,7 +258,7 @@ def reductions() -> Iterator[Case]:
         ("one element", (1, 3, 1), (0, 2), True, None),
         ("no elements", (2, 0, 3), (1,), False, None),
     ]
-    for op in ("max", "min", "sum", "prod", "mean", "var", "var_sum"):
+    for op in ("max", "min", "sum", "prod", "mean", "var", "var_sum", "any", "all"):
         for name, shape, axes, keep, shard in shapes:
             nothing = name == "no elements"
             attrs = f"axes=[{', '.join(map(str, axes))}], "
@@ -254,7 +266,7 @@ def reductions() -> Iterator[Case]:
             attrs += f"keepdim={'true' if keep else 'false'}"
             attrs += ", dtype=null" if op in ("sum", "prod", "max", "min") else ""
             refused = nothing and op in ("max", "min")
-            yield Case(
+            case = Case(
                 op,
                 name,
                 (Input(shape, values=special_rows if name == "special rows" else plain, shard=shard),),
@@ -264,10 +276,14 @@ def reductions() -> Iterator[Case]:
                 ALL if refused else (),
                 symbols=shard is None and not refused,
                 ranks=1 if shard is None else 2,
-                exact=op in ("max", "min"),
+                exact=op in ("max", "min", "any", "all"),
                 scale=reduction_scale(op, axes, keep),
                 any_zero=True,
             )
+            if op in ("any", "all") and name == "special rows":
+                yield from over_ranks(case)
+            else:
+                yield case
 
 
 def plain(dtype: DType, op: str, shape: Shape) -> Array:

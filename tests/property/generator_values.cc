@@ -80,6 +80,16 @@ void Generator::Moments(std::string_view name) {
   Add(value, times * deviation * deviation, times * (2 * deviation * error + unit * deviation * deviation));
 }
 
+void Generator::AnyAll(std::string_view name) {
+  const Item x = Pick([](const Item& i) { return i.exact(); }, RandomDType());
+  Ints axes;
+  const int64_t rank = std::ssize(AxesOf(x.value));
+  for (int64_t i = 0; i < rank; ++i) {
+    if (Chance(50)) axes.push_back(i - (Chance(30) ? rank : 0));
+  }
+  AddExact(Emit(name, {x.value}, {{"axes", Copy(axes)}, {"keepdim", Chance(30)}}), 1, 0);
+}
+
 Generator::Along Generator::PickAlong() {
   const auto fits = [&](const Item& i) {
     return !AxesOf(i.value).empty() && ElementsOf(i.value) > 0 && ElementsOf(i.value) <= options_.elements_max / 4;

@@ -23,6 +23,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cast": {"dtype": hostir.DataType.Float},
     "set": {},
     "segment_set": {},
+    "all": {"dims": [0]},
+    "any": {"dims": [0]},
     "max": {"dims": [0]},
     "mean": {"dims": [0]},
     "min": {"dims": [0]},

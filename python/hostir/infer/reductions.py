@@ -1,4 +1,4 @@
-"""Reductions over axes. Follows csrc/fusion/ops/reduction.cc and variance.cc."""
+"""Reductions over axes. Follows csrc/fusion/ops/reduction.cc, variance.cc and any_all.cc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InvalidArgument
 from .operand import Operand, axis_name, dtype_of, normal_axes, tensor_axes, type_of
 from .sizes import Sizes
-from .value_type import FLOATS, ONE, REDUCTION, ValueType, tensor
+from .value_type import FLOATS, ONE, REDUCTION, Axis, ValueType, tensor
 
 _CORRECTION_MAX = 2**53
 
@@ -39,11 +39,27 @@ def _variance(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes
     correction = attrs.get("correction", 0)
     if not 0 <= correction <= _CORRECTION_MAX:
         raise InvalidArgument(f"correction={correction} is not in [0, 2^53]")
-    axes = tensor_axes(operands[0], sizes)
-    reduced = _reduced(attrs, len(axes))
-    kept = [ONE if k in reduced else axis for k, axis in enumerate(axes) if attrs["keepdim"] or k not in reduced]
     given = type_of(operands[0]).dtype
-    return tensor(given if given in FLOATS else "f32", kept)
+    return _without_axes(operands[0], attrs, sizes, given if given in FLOATS else "f32")
 
 
-INFER = {**dict.fromkeys(("sum", "prod", "min", "max"), _infer), **dict.fromkeys(("mean", "var", "var_sum"), _variance)}
+def _any_all(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    return _without_axes(operands[0], attrs, sizes, "bool")
+
+
+def _without_axes(operand: Operand, attrs: dict[str, Any], sizes: Sizes, dtype: str) -> ValueType:
+    """Of an op made of others: no reduced axis is left in its type."""
+    axes = tensor_axes(operand, sizes)
+    reduced = _reduced(attrs, len(axes))
+    return tensor(dtype, kept_axes(axes, reduced, attrs["keepdim"]))
+
+
+def kept_axes(axes: Sequence[Axis], reduced: Sequence[int], keepdim: bool) -> list[Axis]:
+    return [ONE if k in reduced else axis for k, axis in enumerate(axes) if keepdim or k not in reduced]
+
+
+INFER = {
+    **dict.fromkeys(("sum", "prod", "min", "max"), _infer),
+    **dict.fromkeys(("mean", "var", "var_sum"), _variance),
+    **dict.fromkeys(("any", "all"), _any_all),
+}

@@ -32,6 +32,7 @@ const Case kCases[] = {
     {"sum C3", "%x: f32[2, 3]", "sum(%x) {axes=[1, -1], keepdim=false, dtype=null}", "sum: axis 1 is given twice"},
     {"sum C4", "%x: f32[2]", "sum(%x) {axes=[0], keepdim=false, dtype=bool}",
      "sum: dtype=bool: a sum or product is a number; use max or min"},
+    {"all C1", "%x: bool", "all(%x) {axes=[0], keepdim=false}", "all: %x is bool; a tensor is needed"},
     {"max C1", "%x: f32[2, 0]", "max(%x) {axes=[1], keepdim=false, dtype=null}",
      "max: axis 1 of %x has extent 0: of nothing there is no max"},
     {"mean C1", "%x: f64", "mean(%x) {axes=[0], keepdim=false}", "mean: %x is f64; a tensor is needed"},

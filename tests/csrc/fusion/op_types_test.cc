@@ -124,6 +124,8 @@ TEST(Composite, Types) {
   EXPECT_EQ(of("bf16[i0, 4]", "mean(%x) {axes=[-1], keepdim=false}"), "bf16[i0]");
   EXPECT_EQ(of("i64[i0, 4]", "var(%x) {axes=[0], correction=1, keepdim=true}"), "f32[b, 4]");
   EXPECT_EQ(of("f64[i0, 4]", "var_sum(%x) {axes=[], keepdim=false}"), "f64[]");
+  EXPECT_EQ(of("f64[i0, b:4]", "any(%x) {axes=[0], keepdim=false}"), "bool[b:4]");
+  EXPECT_EQ(of("i32[i0, 4]", "all(%x) {axes=[], keepdim=true}"), "bool[b, b]");
   EXPECT_EQ(of("f32[i0, b:4]", "squeeze_expanded(%x) {axes=[1]}"), "f32[i0]");
   EXPECT_EQ(of("f32[4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
   EXPECT_EQ(of("f32[b:4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");

@@ -243,6 +243,19 @@ TEST(Reductions, Moments) {
   EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bool[4]", Bools({4}, {1, 0, 1, 1})), Numbers{0.75});
 }
 
+TEST(Reductions, AnyAndAll) {
+  const auto of = [](const std::string& op, const std::string& type, const HostTensor& x) {
+    return Of(op + "(%x) {axes=[1], keepdim=false}", type, x);
+  };
+  const HostTensor x = F32({4, 2}, {0, -0.0, 0, kNan, 1e-45, kInf, -1, 0});
+  EXPECT_EQ(of("any", "f32[4, 2]", x), (Numbers{0, 1, 1, 1}));
+  EXPECT_EQ(of("all", "f32[4, 2]", x), (Numbers{0, 0, 1, 0}));
+  EXPECT_EQ(of("any", "bool[2, 2]", Bools({2, 2}, {0, 0, 1, 0})), (Numbers{0, 1}));
+  EXPECT_EQ(of("all", "i64[2, 2]", I64({2, 2}, {INT64_MIN, 4, 0, 1})), (Numbers{1, 0}));
+  EXPECT_EQ(of("any", "f32[2, 0]", F32({2, 0}, {})), (Numbers{0, 0}));
+  EXPECT_EQ(of("all", "f32[2, 0]", F32({2, 0}, {})), (Numbers{1, 1}));
+}
+
 TEST(Contractions, Matmul) {
   const auto matmul = [](const std::string& a, const HostTensor& x, const std::string& b, const HostTensor& y) {
     return ToDoubles(Execute(Program("%a: " + a + ", %b: " + b, "%y = matmul(%a, %b)"), {x, y}));
