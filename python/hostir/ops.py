@@ -323,6 +323,13 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         widths = _ints("pad", _extents("pad", pad_widths))
         return self._tensor("pad", [arg], {"widths": widths, "value": 0.0 if value is None else _number("pad", value)})
 
+    def flip(self, arg: Tensor, dims: Any = None) -> Tensor:
+        """``arg`` backwards along axes ``dims``, one or a list (None: all).
+
+        >>> fd.ops.flip(x, [1])  # [[3, 2, 1], [6, 5, 4]]
+        """
+        return self._tensor("flip", [arg], {"axes": _reduced_axes("flip", dims)})
+
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
         """The tensors, whose other axes are equally long, one after the other along axis ``dim``; their types promote.
 
@@ -363,6 +370,13 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         if before[:1] != [0] or after[-1:] != [0] or before != sorted(before) or after != sorted(after, reverse=True):
             raise invalid(f"cat: manual_padding=True, with {before} in front and {after} behind; the parts must meet")
         return parts
+
+    def tril(self, arg: Tensor, diagonal: int = 0) -> Tensor:
+        """``arg`` on and below a diagonal of its last two axes, 0 above it, with arguments as of ``triu``.
+
+        >>> fd.ops.tril(x)  # [[1, 0, 0], [4, 5, 0]]
+        """
+        return self._tensor("tril", [arg], {"diagonal": as_axis("tril", diagonal)})
 
     def triu(self, arg: Tensor, diagonal: int = 0) -> Tensor:
         """``arg`` on and above a diagonal of its last two axes, 0 below it: the main one, or that many places right of
@@ -434,6 +448,15 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         operands = [self._value("iota", start), self._value("iota", step)]
         result: Tensor = self._append("iota", operands, {**attrs, "dtype": element_type(dtype).value}, False)
         return result
+
+    def one_hot(self, arg: Tensor, classes: int, dtype: DataType | object = DataType.Int) -> Tensor:
+        """1, of ``dtype``, at the class that each of ``arg``, int32 or int64, names, and 0 at the others, along a new
+        last axis of ``classes``. An integer that is no class makes zeros only.
+
+        >>> fd.ops.one_hot(i[0], 3)  # [[0, 0, 1], [1, 0, 0]]
+        """
+        attrs: dict[str, Attribute] = {"classes": as_axis("one_hot", classes), "dtype": element_type(dtype).value}
+        return self._tensor("one_hot", [arg], attrs)
 
     # --- contractions -------------------------------------------------------------------------------------------
 

@@ -388,6 +388,26 @@ def shapes() -> Iterator[Case]:
     ]
     for name, shape, attr, want, symbols in reshapes:
         yield case("reshape", name, shape, f"reshape(%0) {{shape=[{attr}]}}", want, symbols=symbols)
+    for name, shape, axes, shard in (
+        ("columns", (5, 7), (1,), None),
+        ("rows, split", (6, 4), (0,), 0),
+        ("columns of split rows", (6, 4), (-1,), 0),
+        ("all of a large matrix", (70, 131), (), None),
+        ("nothing", (0, 3), (0, 1), None),
+        ("one element", (1, 1), (), None),
+    ):
+        yield case(
+            "flip",
+            name,
+            shape,
+            f"flip(%0) {{axes=[{', '.join(map(str, axes))}]}}",
+            lambda a, axes=axes: np.flip(a, axes or None),
+            shard=shard,
+            symbols=shard is None,
+        )
+    yield from over_ranks(case("flip", "both axes", (6, 5), "flip(%0) {axes=[0, 1]}", np.flip))
+    yield case("flip", "a known extent", (5, 7), "flip(%0) {axes=[1]}", lambda a: a[:, ::-1])
+    yield case("flip", "nothing known", (0, 3), "flip(%0) {axes=[]}", lambda a: a)
     expanded = "%e = expand(%0) {shape=[-1, 5, -1]}\nsqueeze_expanded(%e) {axes=[1]}"
     yield case("squeeze_expanded", "an expanded axis", (3, 1, 4), expanded, lambda a: a[:, 0])
     yield case("squeeze_expanded", "split", (4, 1, 3), expanded, lambda a: a[:, 0], shard=0)
@@ -511,9 +531,10 @@ def by_index() -> Iterator[Case]:
         )
 
 
-def triangle(x: Array, diagonal: int) -> Array:
+def triangle(op: str, x: Array, diagonal: int) -> Array:
     rows, columns = np.indices(x.shape[-2:])
-    return np.where(columns - rows >= diagonal, x, np.zeros((), x.dtype))
+    keep = columns - rows >= diagonal if op == "triu" else columns - rows <= diagonal
+    return np.where(keep, x, np.zeros((), x.dtype))
 
 
 def new_values() -> Iterator[Case]:
@@ -523,15 +544,38 @@ def new_values() -> Iterator[Case]:
         ((2, 4, 6), 1, "a batch", None),
         ((0, 3), 0, "no rows", None),
     ):
-        yield Case(
-            "triu",
-            name,
-            (Input(shape, shard=shard),),
-            f"triu(%0) {{diagonal={diagonal}}}",
-            lambda dtype, x, diagonal=diagonal: triangle(x, diagonal),
-            symbols=shard is None,
-            ranks=1 if shard is None else 2,
-        )
+        for op in ("triu", "tril"):
+            yield Case(
+                op,
+                name,
+                (Input(shape, shard=shard),),
+                f"{op}(%0) {{diagonal={diagonal}}}",
+                lambda dtype, x, op=op, diagonal=diagonal: triangle(op, x, diagonal),
+                symbols=shard is None,
+                ranks=1 if shard is None else 2,
+            )
+    yield from over_ranks(
+        Case("tril", "a matrix", (Input((6, 5)),), "tril(%0) {diagonal=1}", lambda dtype, x: triangle("tril", x, 1))
+    )
+    for shape, classes, name in (
+        ((6, 5), 9, "a matrix"),
+        ((300,), 1, "one class"),
+        ((0, 3), 4, "no rows"),
+        ((3,), 0, "no classes"),
+    ):
+        for kind in (I32, I64):
+            whole = Case(
+                "one_hot",
+                f"{name} by {NAMES[kind]}",
+                (Input(shape, kind, indices(classes)),),
+                f"one_hot(%0) {{classes={classes}, dtype=T}}",
+                lambda dtype, x, classes=classes: (x[..., None] == np.arange(classes)).astype(dtype),
+                symbols=True,
+            )
+            if name == "a matrix":
+                yield from over_ranks(whole)
+            else:
+                yield whole
     for name, length in (("one", 1), ("a few", 7), ("many", 300)):
         yield Case(
             "iota",

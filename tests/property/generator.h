@@ -115,7 +115,9 @@ class Generator {
   void Scatter();
   void Select();
   void SqueezeExpanded();
-  void Triu();
+  void Triangle(std::string_view name);
+  void Flip();
+  void OneHot();
   // generator_values.cc
   void Full();
   void Iota();

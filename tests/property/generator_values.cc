@@ -154,14 +154,35 @@ void Generator::SqueezeExpanded() {
   AddExact(Emit("squeeze_expanded", {x.value}, {{"axes", Copy(gone)}}), x.bound, x.error);
 }
 
-void Generator::Triu() {
+void Generator::Triangle(std::string_view name) {
   const auto fits = [&](const Item& i) { return AxesOf(i.value).size() >= 2; };
   Item x = Pick(fits, RandomDType());
   if (!fits(x)) {
     const ir::Axis axis = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 5))};
     x = NewParam(RandomDType(), {axis, axis});
   }
-  AddExact(Emit("triu", {x.value}, {{"diagonal", rng_.Between(-3, 3)}}), x.bound, x.error);
+  AddExact(Emit(name, {x.value}, {{"diagonal", rng_.Between(-3, 3)}}), x.bound, x.error);
+}
+
+void Generator::Flip() {
+  const Item x = PickAny();
+  Ints axes;
+  const int64_t rank = std::ssize(AxesOf(x.value));
+  for (int64_t i = 0; i < rank; ++i) {
+    if (Chance(50)) axes.push_back(i - (Chance(30) ? rank : 0));
+  }
+  AddExact(Emit("flip", {x.value}, {{"axes", Copy(axes)}}), x.bound, x.error);
+}
+
+void Generator::OneHot() {
+  const auto fits = [&](const Item& i) {
+    const bool is_int = i.dtype() == DType::kInt32 || i.dtype() == DType::kInt64;
+    return is_int && i.exact() && AxesOf(i.value).size() < 5 && ElementsOf(i.value) <= options_.elements_max / 4;
+  };
+  Item x = Pick(fits, Chance(50) ? DType::kInt32 : DType::kInt64);
+  if (!fits(x)) x = NewIndices({{ir::AxisKind::kIteration, ExtentOfSize(3)}});
+  const int64_t classes = rng_.Between(options_.zero_extents ? 0 : 1, 4);
+  AddExact(Emit("one_hot", {x.value}, {{"classes", classes}, {"dtype", DTypeName(RandomDType())}}), 1, 0);
 }
 
 }  // namespace hir::testing

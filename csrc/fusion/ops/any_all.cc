@@ -21,8 +21,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
 ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, std::string_view counted, std::string_view compared) {
   ir::Value* x = op.operands[0];
   const std::string name(op.results[0]->name);
-  ir::Value* zero = builder.Make("constant", {}, {{"value", 0.0}, {"dtype", DTypeName(x->type->dtype)}});
-  ir::Value* hits = builder.Make(counted, {x, zero}, {}, Cat(name, ".hit"));
+  ir::Value* hits = builder.Make(counted, {x, Zero(builder, x->type->dtype)}, {}, Cat(name, ".hit"));
   ir::Value* count = builder.Make(
       "sum", {hits}, {{"axes", op.Ints("axes")}, {"keepdim", op.Bool("keepdim")}, {"dtype", std::string_view("null")}},
       Cat(name, ".count"));

@@ -187,7 +187,7 @@ def _squeeze(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) 
     return _like(operands[0], [axis for k, axis in enumerate(axes) if k not in squeezed])
 
 
-def _triu(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+def _triangle(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
     axes = tensor_axes(operands[0], sizes)
     if len(axes) < 2:
         raise InvalidArgument(f"%{operands[0]._name} has {len(axes)} axes; two are needed")
@@ -195,6 +195,12 @@ def _triu(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> 
         raise InvalidArgument(f"diagonal={attrs['diagonal']} is not in [-2^53, 2^53]")
     # An axis that was stored once is stored in full.
     return _like(operands[0], broadcast_axes([(operands[0], axes), (operands[0], stored(axes[-2:]))], sizes))
+
+
+def _flip(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    axes = tensor_axes(operands[0], sizes)
+    normal_axes(attrs["axes"], len(axes))
+    return _like(operands[0], axes)
 
 
 def _constant(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
@@ -248,6 +254,7 @@ INFER = {
     "constant": _constant,
     "expand": _expand,
     "extent": _extent,
+    "flip": _flip,
     "full": _full,
     "iota": _iota,
     "pad": _pad,
@@ -256,5 +263,6 @@ INFER = {
     "slice": _slice,
     "squeeze": _squeeze,
     "squeeze_expanded": _squeeze,
-    "triu": _triu,
+    "tril": _triangle,
+    "triu": _triangle,
 }

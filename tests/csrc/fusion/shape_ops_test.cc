@@ -144,6 +144,28 @@ TEST(ShapeOps, Triu) {
   EXPECT_EQ(Of("triu(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, 2, kNan, 3})), (Numbers{1, 2, 0, 3}));
 }
 
+TEST(ShapeOps, Tril) {
+  EXPECT_EQ(OfCounting("tril(%x) {diagonal=0}", {3, 3}), (Numbers{0, 0, 0, 3, 4, 0, 6, 7, 8}));
+  EXPECT_EQ(OfCounting("tril(%x) {diagonal=1}", {1, 2, 3}), (Numbers{0, 1, 0, 3, 4, 5}));
+  EXPECT_EQ(OfCounting("tril(%x) {diagonal=-1}", {3, 2}), (Numbers{0, 0, 2, 0, 4, 5}));
+  EXPECT_EQ(Of("tril(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, kNan, 2, 3})), (Numbers{1, 0, 2, 3}));
+}
+
+TEST(ShapeOps, Flip) {
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[1]}", {2, 3}), (Numbers{2, 1, 0, 5, 4, 3}));
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[-2]}", {2, 3}), (Numbers{3, 4, 5, 0, 1, 2}));
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[]}", {2, 3}), (Numbers{5, 4, 3, 2, 1, 0}));
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[0]}", {0, 3}), Numbers{});
+  EXPECT_EQ(Of("flip(%x) {axes=[0, 1]}", "f32[i0, b:2]", WrittenOut(F32({3, 1}, {1, kNan, 3}), {3, 2}))[5], 1);
+}
+
+TEST(ShapeOps, OneHot) {
+  EXPECT_EQ(Of("one_hot(%x) {classes=3, dtype=f32}", "i64[4]", I64({4}, {2, -1, 3, 0})),
+            (Numbers{0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(Of("one_hot(%x) {classes=2, dtype=bool}", "i32[2, 1]", I32({2, 1}, {1, INT32_MIN})), (Numbers{0, 1, 0, 0}));
+  EXPECT_EQ(Of("one_hot(%x) {classes=0, dtype=f32}", "i64[2]", I64({2}, {0, 1})), Numbers{});
+}
+
 TEST(ShapeOps, Sequences) {
   const auto of = [](const std::string& type, int64_t start, const std::string& step, const std::string& offset) {
     const std::string body = "%d = constant() {value=" + step +
