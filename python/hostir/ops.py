@@ -154,6 +154,22 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """
         return self._tensor("all", [arg], {"axes": _reduced_axes("all", dims), "keepdim": bool(keepdim)})
 
+    def argmax(self, arg: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+        """The index, int64, of the greatest element along axis ``dim``, which goes or, with ``keepdim``, stays with
+        extent 1. Of equal elements it is the first; where there is NaN, the first of those. An axis without elements is
+        refused.
+
+        >>> fd.ops.argmax(x, 1)  # [2, 2]
+        """
+        return self._tensor("argmax", [arg], {"axis": as_axis("argmax", dim), "keepdim": bool(keepdim)})
+
+    def argmin(self, arg: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+        """The index of the least element along axis ``dim``, with arguments as of ``argmax``.
+
+        >>> fd.ops.argmin(-x, 0)  # [1, 1, 1]
+        """
+        return self._tensor("argmin", [arg], {"axis": as_axis("argmin", dim), "keepdim": bool(keepdim)})
+
     def mean(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
         """The mean over axes ``dims``, with arguments as of ``sum``. A float keeps its type, of integers and bools the
         mean is float32; 16-bit floats are added in float32. Of nothing it is NaN.

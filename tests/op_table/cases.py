@@ -286,6 +286,32 @@ def reductions() -> Iterator[Case]:
                 yield case
 
 
+def places() -> Iterator[Case]:
+    for op in ("argmax", "argmin"):
+        for name, shape, axis, keep in (
+            ("special rows", (12, 9), 1, False),
+            ("rows", (7, 130), 0, True),
+            ("the middle", (2, 5, 3), -2, False),
+            ("one element", (3, 1), 1, True),
+            ("nothing beside it", (0, 3), 1, False),
+        ):
+            whole = Case(
+                op,
+                name,
+                (Input(shape, values=special_rows if name == "special rows" else None),),
+                f"{op}(%0) {{axis={axis}, keepdim={'true' if keep else 'false'}}}",
+                lambda dtype, x, op=op, axis=axis, keep=keep: getattr(np, op)(
+                    x.astype(F64) if dtype in FLOATS else x, axis=axis, keepdims=keep
+                ),
+                symbols=True,
+            )
+            if name == "special rows":
+                yield from over_ranks(whole)
+            else:
+                yield whole
+        yield Case(op, "no elements", (Input((2, 0)),), f"{op}(%0) {{axis=1, keepdim=false}}", lambda *_: None, (), ALL)
+
+
 def plain(dtype: DType, op: str, shape: Shape) -> Array:
     """Numbers whose sums and products stay small."""
     rng = np.random.default_rng([len(op), *shape])
@@ -689,4 +715,4 @@ def product_operand(dtype: DType, op: str, shape: Shape) -> Array:
 
 
 def every_case() -> list[Case]:
-    return [*pointwise(), *casts(), *reductions(), *shapes(), *by_index(), *new_values(), *products()]
+    return [*pointwise(), *casts(), *reductions(), *places(), *shapes(), *by_index(), *new_values(), *products()]

@@ -116,6 +116,7 @@ class Generator {
   void Select();
   void SqueezeExpanded();
   void Triangle(std::string_view name);
+  void PlaceOf(std::string_view name);
   void Flip();
   void OneHot();
   // generator_values.cc

@@ -164,6 +164,14 @@ void Generator::Triangle(std::string_view name) {
   AddExact(Emit(name, {x.value}, {{"diagonal", rng_.Between(-3, 3)}}), x.bound, x.error);
 }
 
+// Elements that rounding moves may trade places.
+void Generator::PlaceOf(std::string_view name) {
+  auto [x, axis, number] = PickAlong();
+  if (!x.exact()) x = NewParam(x.dtype(), AxesOf(x.value));
+  const auto last = static_cast<double>(ShapeOf(x.value)[axis] - 1);
+  AddExact(Emit(name, {x.value}, {{"axis", number}, {"keepdim", Chance(30)}}), last, 0);
+}
+
 void Generator::Flip() {
   const Item x = PickAny();
   Ints axes;

@@ -114,6 +114,8 @@ class Program:
             "mean": lambda: ops.mean(x, self.axes(), r.random() < 0.5),
             "any": lambda: ops.any(x, self.axes(), r.random() < 0.5),
             "all": lambda: ops.all(x, self.axes(), r.random() < 0.5),
+            "argmax": lambda: ops.argmax(x, self.axis(), r.random() < 0.5),
+            "argmin": lambda: ops.argmin(x, self.axis(), r.random() < 0.5),
             "var": lambda: ops.var(x, self.axes(), r.randint(0, 1), r.random() < 0.5),
             "broadcast": lambda: ops.broadcast(x, [r.random() < 0.3 for _ in range(r.randint(0, 4))]),
             "broadcast_in_dim": lambda: ops.broadcast_in_dim(

@@ -25,6 +25,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "segment_set": {},
     "all": {"dims": [0]},
     "any": {"dims": [0]},
+    "argmax": {"dim": 0},
+    "argmin": {"dim": 0},
     "max": {"dims": [0]},
     "mean": {"dims": [0]},
     "min": {"dims": [0]},

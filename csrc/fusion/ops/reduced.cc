@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "csrc/base/text.h"
+
 namespace hir::fusion {
 namespace {
 
@@ -35,6 +37,14 @@ Status InferReduced(ir::Graph& graph, ir::Op& op, DType dtype) {
   }
   SetInts(graph, op, "axes", reduced);
   return SetTensor(graph, op, dtype, ReducedAxes(graph, axes, reduced, op.Bool("keepdim")));
+}
+
+Status RequireElements(ir::Graph& graph, const ir::Op& op, const std::vector<ir::Axis>& axes, size_t axis) {
+  const std::string name = AxisName(*op.operands[0], axis);
+  const ir::Expr* extent = axes[axis].extent;
+  if (extent->IsConst(0))
+    return InvalidArgument(base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
+  return RequireAtMost(graph, graph.exprs().Const(1), extent, base::Cat(op.info->name, " over ", name));
 }
 
 ReducedLoops LoopsOver(ElementBuilder& builder, const ir::Op& op, std::span<const int64_t> reduced, Index index) {

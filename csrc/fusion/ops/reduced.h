@@ -15,6 +15,9 @@ Status InferReduced(ir::Graph& graph, ir::Op& op, DType dtype);
 std::vector<ir::Axis> ReducedAxes(ir::Graph& graph, const std::vector<ir::Axis>& axes, std::span<const int64_t> reduced,
                                   bool keepdim);
 
+// Axis `axis` of operand 0, which has `axes`, has an element, without which there is no result.
+Status RequireElements(ir::Graph& graph, const ir::Op& op, const std::vector<ir::Axis>& axes, size_t axis);
+
 // The elements of operand 0 that go into one of the result: a variable for each reduced axis.
 struct ReducedLoops {
   int first = 0;

@@ -1,4 +1,4 @@
-"""Reductions over axes. Follows csrc/fusion/ops/reduction.cc, variance.cc and any_all.cc."""
+"""Reductions over axes. Follows csrc/fusion/ops/reduction.cc, variance.cc, any_all.cc and argmax.cc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from .operand import Operand, axis_name, dtype_of, normal_axes, tensor_axes, type_of
+from .extents import Extent
+from .operand import Operand, axis_name, dtype_of, normal_axes, normal_axis, tensor_axes, type_of
 from .sizes import Sizes
 from .value_type import FLOATS, ONE, REDUCTION, Axis, ValueType, tensor
 
@@ -15,6 +16,12 @@ _CORRECTION_MAX = 2**53
 
 def _reduced(attrs: dict[str, Any], rank: int) -> list[int]:
     return normal_axes(attrs["axes"], rank) or list(range(rank))
+
+
+def _require_elements(op: str, operand: Operand, axis: int, extent: Extent, sizes: Sizes) -> None:
+    if extent == 0:
+        raise InvalidArgument(f"{axis_name(operand, axis)} has extent 0: of nothing there is no {op}")
+    sizes.at_most(1, extent, f"{op} over {axis_name(operand, axis)}")
 
 
 def _infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
@@ -28,9 +35,7 @@ def _infer(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: S
     for axis in reduced:
         _, extent = axes[axis]
         if not has_neutral:
-            if extent == 0:
-                raise InvalidArgument(f"{axis_name(operands[0], axis)} has extent 0: of nothing there is no {op}")
-            sizes.at_most(1, extent, f"{op} over {axis_name(operands[0], axis)}")
+            _require_elements(op, operands[0], axis, extent, sizes)
         axes[axis] = ONE if attrs["keepdim"] else (REDUCTION, extent)
     return tensor(dtype, axes)
 
@@ -45,6 +50,13 @@ def _variance(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes
 
 def _any_all(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
     return _without_axes(operands[0], attrs, sizes, "bool")
+
+
+def _place(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
+    axes = tensor_axes(operands[0], sizes)
+    axis = normal_axis(attrs["axis"], len(axes))
+    _require_elements(op, operands[0], axis, axes[axis][1], sizes)
+    return tensor("i64", kept_axes(axes, [axis], attrs["keepdim"]))
 
 
 def _without_axes(operand: Operand, attrs: dict[str, Any], sizes: Sizes, dtype: str) -> ValueType:
@@ -62,4 +74,5 @@ INFER = {
     **dict.fromkeys(("sum", "prod", "min", "max"), _infer),
     **dict.fromkeys(("mean", "var", "var_sum"), _variance),
     **dict.fromkeys(("any", "all"), _any_all),
+    **dict.fromkeys(("argmax", "argmin"), _place),
 }

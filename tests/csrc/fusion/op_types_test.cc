@@ -126,6 +126,8 @@ TEST(Composite, Types) {
   EXPECT_EQ(of("f64[i0, 4]", "var_sum(%x) {axes=[], keepdim=false}"), "f64[]");
   EXPECT_EQ(of("f64[i0, b:4]", "any(%x) {axes=[0], keepdim=false}"), "bool[b:4]");
   EXPECT_EQ(of("i32[i0, 4]", "all(%x) {axes=[], keepdim=true}"), "bool[b, b]");
+  EXPECT_EQ(of("bool[i0, b:4]", "argmax(%x) {axis=0, keepdim=false}"), "i64[b:4]");
+  EXPECT_EQ(of("f32[i0, 4]", "argmin(%x) {axis=-1, keepdim=true}"), "i64[i0, b]");
   EXPECT_EQ(of("f32[i0, b:4]", "squeeze_expanded(%x) {axes=[1]}"), "f32[i0]");
   EXPECT_EQ(of("f32[4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
   EXPECT_EQ(of("f32[b:4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
@@ -172,6 +174,7 @@ TEST(Guards, AreRecorded) {
   };
   EXPECT_EQ(guards("%x: f32[i0]", "%y = max(%x) {axes=[0], keepdim=false, dtype=null}"),
             "1 <= i0 (max over axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = argmin(%x) {axis=0, keepdim=true}"), "1 <= i0 (argmin over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0], %k: i64[2]", "%y = take_along_axis(%x, %k) {axis=0}"),
             "1 <= i0 (take_along_axis over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0, i1], %k: i64[i2, 3]", "%y = gather(%x, %k) {axis=1}"),

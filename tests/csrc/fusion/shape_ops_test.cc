@@ -278,6 +278,18 @@ TEST(Reductions, AnyAndAll) {
   EXPECT_EQ(of("all", "f32[2, 0]", F32({2, 0}, {})), (Numbers{1, 1}));
 }
 
+TEST(Reductions, PlacesOfTheEnds) {
+  const auto of = [](const std::string& op, const std::string& type, const HostTensor& x) {
+    return Of(op + "(%x) {axis=1, keepdim=false}", type, x);
+  };
+  const HostTensor x = F32({5, 3}, {1, 3, 3, 0, -0.0, 0, 2, kNan, kNan, -kInf, -kInf, kInf, -kInf, -kInf, -kInf});
+  EXPECT_EQ(of("argmax", "f32[5, 3]", x), (Numbers{1, 0, 1, 2, 0}));
+  EXPECT_EQ(of("argmin", "f32[5, 3]", x), (Numbers{0, 0, 1, 0, 0}));
+  EXPECT_EQ(of("argmax", "i64[1, 3]", I64({1, 3}, {INT64_MIN, INT64_MAX - 1, INT64_MAX})), (Numbers{2}));
+  EXPECT_EQ(of("argmin", "bool[2, 2]", Bools({2, 2}, {1, 0, 1, 1})), (Numbers{1, 0}));
+  EXPECT_EQ(OfCounting("argmax(%x) {axis=-2, keepdim=true}", {2, 3}), (Numbers{1, 1, 1}));
+}
+
 TEST(Contractions, Matmul) {
   const auto matmul = [](const std::string& a, const HostTensor& x, const std::string& b, const HostTensor& y) {
     return ToDoubles(Execute(Program("%a: " + a + ", %b: " + b, "%y = matmul(%a, %b)"), {x, y}));
