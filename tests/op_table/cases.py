@@ -320,7 +320,9 @@ def plain(dtype: DType, op: str, shape: Shape) -> Array:
     if dtype in INTS:
         return rng.integers(-9, 10, shape).astype(dtype)
     values = rng.standard_normal(shape)
-    return rounded(np.sign(values) * (0.8 + 0.4 * np.abs(np.tanh(values))) if op == "prod" else values, dtype)
+    return rounded(
+        np.sign(values) * (0.8 + 0.4 * np.abs(np.tanh(values))) if op in ("prod", "cumprod") else values, dtype
+    )
 
 
 # --- shape ---
@@ -557,6 +559,50 @@ def by_index() -> Iterator[Case]:
         )
 
 
+def cumulated(op: str, axis: int) -> Callable[..., Any]:
+    def want(dtype: DType, x: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return rounded(getattr(np, op)(wide(x), axis=axis, dtype=F64 if dtype in FLOATS else I64), summed(dtype))
+
+    return want
+
+
+def along() -> Iterator[Case]:
+    for op in ("cumsum", "cumprod"):
+        for name, shape, axis, symbols in (
+            ("special rows", (12, 9), 1, True),
+            ("special rows of a known extent", (12, 9), 1, False),
+            ("no elements", (0, 3), 0, False),
+            ("one", (1,), 0, False),
+            ("two", (3, 2), -1, False),
+            ("seven", (7, 2), 0, False),
+            ("one kernel", (64, 2), 0, False),
+            ("blocks", (2, 65), 1, False),
+            ("square blocks", (2, 100, 3), 1, False),
+            ("many blocks", (1000,), 0, False),
+            ("many of a symbol", (300,), 0, True),
+            ("split", (6, 9), 1, False),
+            ("split blocks", (6, 100), 1, False),
+        ):
+            if op == "cumprod" and max(shape) > 100:
+                continue
+            case = Case(
+                op,
+                name,
+                (Input(shape, values=special_rows if name.startswith("special") else plain),),
+                f"{op}(%0) {{axis={axis}, dtype=null}}",
+                cumulated(op, axis),
+                symbols=symbols,
+                exact=False,
+                scale=lambda x, op=op, axis=axis: getattr(np, op)(np.abs(x), axis=axis),
+                any_zero=True,
+            )
+            if name.startswith("split"):
+                yield from over_ranks(case)
+            else:
+                yield case
+
+
 def triangle(op: str, x: Array, diagonal: int) -> Array:
     rows, columns = np.indices(x.shape[-2:])
     keep = columns - rows >= diagonal if op == "triu" else columns - rows <= diagonal
@@ -715,4 +761,14 @@ def product_operand(dtype: DType, op: str, shape: Shape) -> Array:
 
 
 def every_case() -> list[Case]:
-    return [*pointwise(), *casts(), *reductions(), *places(), *shapes(), *by_index(), *new_values(), *products()]
+    return [
+        *pointwise(),
+        *casts(),
+        *reductions(),
+        *places(),
+        *shapes(),
+        *by_index(),
+        *along(),
+        *new_values(),
+        *products(),
+    ]

@@ -117,6 +117,7 @@ class Generator {
   void SqueezeExpanded();
   void Triangle(std::string_view name);
   void PlaceOf(std::string_view name);
+  void Running(std::string_view name);
   void Flip();
   void OneHot();
   // generator_values.cc

@@ -26,6 +26,8 @@ void Generator::Move(FusionOp op) {
   if (op == FusionOp::kSqueezeExpanded) return SqueezeExpanded();
   if (op == FusionOp::kTriu || op == FusionOp::kTril) return Triangle(op == FusionOp::kTriu ? "triu" : "tril");
   if (op == FusionOp::kArgmax || op == FusionOp::kArgmin) return PlaceOf(op == FusionOp::kArgmax ? "argmax" : "argmin");
+  if (op == FusionOp::kCumsum || op == FusionOp::kCumprod)
+    return Running(op == FusionOp::kCumsum ? "cumsum" : "cumprod");
   if (op == FusionOp::kFlip) return Flip();
   if (op == FusionOp::kOneHot) return OneHot();
   HIR_CHECK(op == FusionOp::kSet || op == FusionOp::kSegmentSet);

@@ -172,6 +172,21 @@ void Generator::PlaceOf(std::string_view name) {
   AddExact(Emit(name, {x.value}, {{"axis", number}, {"keepdim", Chance(30)}}), last, 0);
 }
 
+void Generator::Running(std::string_view name) {
+  auto [x, axis, number] = PickAlong();
+  const auto n = static_cast<double>(ShapeOf(x.value)[axis]);
+  const bool sum = name == "cumsum";
+  if (!sum || x.bound * n > 2000) x = Tame(x, 1);
+  const double bound = sum ? x.bound * n : 1;
+  ir::Value* value = Emit(name, {x.value}, {{"axis", number}, {"dtype", std::string_view("null")}});
+  if (!IsFloat(value->type->dtype)) {
+    AddExact(value, bound, 0);
+    return;
+  }
+  const double unit = value->type->dtype == DType::kFloat64 ? 0 : Epsilon(DType::kFloat32);
+  Add(value, bound, n * (x.error + unit * bound));
+}
+
 void Generator::Flip() {
   const Item x = PickAny();
   Ints axes;

@@ -166,6 +166,27 @@ TEST(ShapeOps, OneHot) {
   EXPECT_EQ(Of("one_hot(%x) {classes=0, dtype=f32}", "i64[2]", I64({2}, {0, 1})), Numbers{});
 }
 
+TEST(ShapeOps, RunningSums) {
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=1, dtype=null}", {2, 3}), (Numbers{0, 1, 3, 3, 7, 12}));
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=-2, dtype=null}", {2, 3}), (Numbers{0, 1, 2, 3, 5, 7}));
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=0, dtype=i32}", {4}), (Numbers{0, 1, 3, 6}));
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=0, dtype=null}", {0, 3}), Numbers{});
+  EXPECT_EQ(OfCounting("cumprod(%x) {axis=1, dtype=null}", {2, 3}), (Numbers{0, 0, 0, 3, 12, 60}));
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=null}", "bool[3]", Bools({3}, {1, 0, 1})), (Numbers{1, 1, 2}));
+  // Integers wrap; 16 bits do not bound the sum before its end.
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=null}", "i32[2]", I32({2}, {INT32_MAX, 1})),
+            (Numbers{2147483647, 2147483648}));
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=i32}", "i32[2]", I32({2}, {INT32_MAX, 1})),
+            (Numbers{2147483647, -2147483648}));
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=null}", "f16[3]", Tensor(DType::kFloat16, {3}, {2048, 1, 1})),
+            (Numbers{2048, 2048, 2050}));
+  // Nothing of what comes later.
+  const Numbers sums = Of("cumsum(%x) {axis=0, dtype=null}", "f32[4]", F32({4}, {1, kInf, -kInf, 1}));
+  EXPECT_EQ(sums[0], 1);
+  EXPECT_EQ(sums[1], kInf);
+  EXPECT_TRUE(std::isnan(sums[2]) && std::isnan(sums[3]));
+}
+
 TEST(ShapeOps, Sequences) {
   const auto of = [](const std::string& type, int64_t start, const std::string& step, const std::string& offset) {
     const std::string body = "%d = constant() {value=" + step +
