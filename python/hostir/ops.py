@@ -446,6 +446,64 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     # --- along an axis ------------------------------------------------------------------------------------------
 
+    def argsort(self, arg: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The indices, int64, that bring ``arg`` in order along axis ``dim``. Equal elements stay in their order,
+        ``stable`` or not; NaN is greater than all numbers. It takes n^2 steps for n elements: meant for experts and
+        beams, not for a vocabulary.
+
+        >>> fd.ops.argsort(i, 1)  # [[1, 0], [0, 1]]
+        """
+        del stable  # There is no other order.
+        return self._tensor("argsort", [arg], {"axis": as_axis("argsort", dim), "descending": bool(descending)})
+
+    def sort(self, arg: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+        """``arg`` in order along axis ``dim``; recorded as ``argsort``, with its arguments, and ``take_along_axis``.
+
+        >>> fd.ops.sort(i, 1)  # [[0, 2], [1, 1]]
+        """
+        places = self._inside("sort", lambda: self.argsort(arg, dim, descending))
+        return self._at_places("sort", arg, places, dim)
+
+    def topk(
+        self, arg: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """The ``k`` greatest elements along axis ``dim``, or the least, and their indices, in order; of equal elements
+        the first come first. Recorded as ``argsort``, ``slice`` and ``take_along_axis``.
+
+        Raises InvalidArgument for a ``k`` beyond the axis; where its size is not known yet, the run is refused.
+
+        >>> fd.ops.topk(x, 2)  # ([[3, 2], [6, 5]], [[2, 1], [2, 1]])
+        """
+        del sorted  # They are in either case.
+        places = self._inside("topk", lambda: self.argsort(arg, dim, largest))
+        extent, count = places.shape[dim], as_axis("topk", k)
+        if count < 0 or (isinstance(extent, int) and count > extent):
+            raise invalid(f"topk: k={count}, and axis {dim} of %{arg.name} has extent {extent}")
+        ends: list[Any] = list(places.shape)
+        ends[dim] = count
+        indices = self._part(1, lambda: self.slice(places, [0] * places.ndim, ends))
+        return self._part(0, lambda: self._at_places("topk", arg, indices, dim)), indices
+
+    def _at_places(self, name: str, arg: Tensor, places: Tensor, dim: int) -> Tensor:
+        """``take_along_axis`` at places that are inside; so it may be of nothing, which that refuses."""
+        extent = arg.shape[dim]
+        if extent == 0:
+            return self.set(arg)
+        if isinstance(extent, str):
+            behind = [0, 0] * (-1 - dim if dim < 0 else arg.ndim - 1 - dim)
+            padded = self._inside(name, lambda: self.pad(arg, [*behind, 0, 1]))
+            return self.take_along_axis(padded, places, dim)
+        return self.take_along_axis(arg, places, dim)
+
+    def _inside(self, name: str, record: Callable[[], Tensor]) -> Tensor:
+        """What only the operation ``name`` reads is called after it."""
+        before = self._definition._composing
+        self._definition._composing = before or name
+        try:
+            return record()
+        finally:
+            self._definition._composing = before
+
     def cumsum(self, arg: Tensor, dim: int, dtype: Any = DataType.Null) -> Tensor:
         """The sum of each element and all before it along axis ``dim``, with ``dtype`` as of ``sum``. It takes n^1.5
         steps for n elements, n^2 where the size of the axis is not known before the run.

@@ -567,7 +567,40 @@ def cumulated(op: str, axis: int) -> Callable[..., Any]:
     return want
 
 
+def sorted_places(axis: int, descending: bool) -> Callable[..., Any]:
+    """NumPy's stable order has NaN last and no other direction: that is the order of the reverse, reversed."""
+
+    def want(dtype: DType, x: Array) -> Any:
+        x = x.astype(F64) if dtype in FLOATS else x
+        if not descending:
+            return np.argsort(x, axis=axis, kind="stable")
+        return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+
+    return want
+
+
 def along() -> Iterator[Case]:
+    for name, shape, axis, symbols in (
+        ("special rows", (12, 9), 1, True),
+        ("rows", (33, 5), 0, False),
+        ("the middle", (2, 6, 3), -2, True),
+        ("one element", (2, 1), 1, False),
+        ("no elements", (2, 0), 1, False),
+        ("split", (6, 7), 1, False),
+    ):
+        for descending in (False, True):
+            case = Case(
+                "argsort",
+                f"{name}, {'descending' if descending else 'ascending'}",
+                (Input(shape, values=special_rows if name == "special rows" else None),),
+                f"argsort(%0) {{axis={axis}, descending={'true' if descending else 'false'}}}",
+                sorted_places(axis, descending),
+                symbols=symbols,
+            )
+            if name == "split":
+                yield from over_ranks(case)
+            else:
+                yield case
     for op in ("cumsum", "cumprod"):
         for name, shape, axis, symbols in (
             ("special rows", (12, 9), 1, True),

@@ -118,6 +118,7 @@ class Generator {
   void Triangle(std::string_view name);
   void PlaceOf(std::string_view name);
   void Running(std::string_view name);
+  void Argsort();
   void Flip();
   void OneHot();
   // generator_values.cc

@@ -28,6 +28,7 @@ void Generator::Move(FusionOp op) {
   if (op == FusionOp::kArgmax || op == FusionOp::kArgmin) return PlaceOf(op == FusionOp::kArgmax ? "argmax" : "argmin");
   if (op == FusionOp::kCumsum || op == FusionOp::kCumprod)
     return Running(op == FusionOp::kCumsum ? "cumsum" : "cumprod");
+  if (op == FusionOp::kArgsort) return Argsort();
   if (op == FusionOp::kFlip) return Flip();
   if (op == FusionOp::kOneHot) return OneHot();
   HIR_CHECK(op == FusionOp::kSet || op == FusionOp::kSegmentSet);

@@ -187,6 +187,13 @@ void Generator::Running(std::string_view name) {
   Add(value, bound, n * (x.error + unit * bound));
 }
 
+void Generator::Argsort() {
+  auto [x, axis, number] = PickAlong();
+  if (!x.exact()) x = NewParam(x.dtype(), AxesOf(x.value));
+  const auto last = static_cast<double>(ShapeOf(x.value)[axis] - 1);
+  AddExact(Emit("argsort", {x.value}, {{"axis", number}, {"descending", Chance(50)}}), last, 0);
+}
+
 void Generator::Flip() {
   const Item x = PickAny();
   Ints axes;

@@ -136,6 +136,7 @@ class Program:
             ),
             "pad": lambda: ops.pad(x, [r.randint(-2, 2) for _ in range(2 * r.randint(0, 2))]),
             "cat": lambda: ops.cat([x, self.tensor()] if r.random() < 0.7 else [x, x], self.axis()),
+            "argsort": lambda: ops.argsort(x, self.axis(), r.random() < 0.5),
             "cumsum": lambda: ops.cumsum(x, self.axis(), r.choice([DataType.Null, DataType.Float, DataType.Bool])),
             "cumprod": lambda: ops.cumprod(x, self.axis()),
             "flip": lambda: ops.flip(x, self.axes()),

@@ -50,6 +50,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "select": {"index": 0, "dim": 0},
     "take_along_axis": {"dim": 0},
     "flip": {"dims": [0]},
+    "argsort": {"dim": 0},
     "cumprod": {"dim": 0},
     "cumsum": {"dim": 0},
     "full": {"shape": [2], "fill_value": 1, "dtype": hostir.DataType.Int},

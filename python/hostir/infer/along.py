@@ -1,4 +1,4 @@
-"""Operations of which each element asks those along an axis. Follows csrc/fusion/ops/cumulative.cc."""
+"""Operations of which each element asks those along an axis. Follows csrc/fusion/ops/cumulative.cc and argsort.cc."""
 
 from __future__ import annotations
 
@@ -30,4 +30,12 @@ def _cumulative(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Size
     return tensor(dtype, axes)
 
 
-INFER = {"cumprod": _cumulative, "cumsum": _cumulative}
+def _argsort(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    axes = list(tensor_axes(operands[0], sizes))
+    along = normal_axis(attrs["axis"], len(axes))
+    axes[along] = (ITERATION, axes[along][1])
+    _check_asked(axes, along)
+    return tensor("i64", axes)
+
+
+INFER = {"argsort": _argsort, "cumprod": _cumulative, "cumsum": _cumulative}

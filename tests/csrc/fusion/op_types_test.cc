@@ -134,6 +134,7 @@ TEST(Composite, Types) {
   EXPECT_EQ(of("bool[4, 8]", "index_select(%x, %i) {axis=-1}"), "bool[4, i1]");
   EXPECT_EQ(of("i32[2, 8]", "scatter(%x, %j, %j) {axis=1}"), "i32[2, 8]");
   EXPECT_EQ(of("i32[2, b:8]", "scatter(%x, %j, %j) {axis=1}"), "i32[2, 8]");
+  EXPECT_EQ(of("f16[b:4, b:2]", "argsort(%x) {axis=-1, descending=true}"), "i64[b:4, 2]");
   EXPECT_EQ(of("f16[i0, b:4]", "cumsum(%x) {axis=-1, dtype=null}"), "f16[i0, 4]");
   EXPECT_EQ(of("bool[i0, b:4]", "cumsum(%x) {axis=0, dtype=null}"), "i64[i0, b:4]");
   EXPECT_EQ(of("i64[2]", "cumprod(%x) {axis=0, dtype=i32}"), "i32[2]");

@@ -187,6 +187,20 @@ TEST(ShapeOps, RunningSums) {
   EXPECT_TRUE(std::isnan(sums[2]) && std::isnan(sums[3]));
 }
 
+TEST(ShapeOps, Argsort) {
+  const auto of = [](const std::string& type, const HostTensor& x, const std::string& attrs) {
+    return Of("argsort(%x) {" + attrs + "}", type, x);
+  };
+  const HostTensor x = F32({2, 5}, {2, 0, -0.0, 2, 1, kNan, kInf, -kInf, kNan, 0});
+  EXPECT_EQ(of("f32[2, 5]", x, "axis=1, descending=false"), (Numbers{1, 2, 4, 0, 3, 2, 4, 1, 0, 3}));
+  EXPECT_EQ(of("f32[2, 5]", x, "axis=1, descending=true"), (Numbers{0, 3, 4, 1, 2, 0, 3, 1, 4, 2}));
+  EXPECT_EQ(of("f32[2, 5]", x, "axis=0, descending=false"), (Numbers{0, 0, 1, 0, 1, 1, 1, 0, 1, 0}));
+  EXPECT_EQ(of("bool[4]", Bools({4}, {1, 0, 1, 0}), "axis=0, descending=false"), (Numbers{1, 3, 0, 2}));
+  EXPECT_EQ(of("i64[3]", I64({3}, {INT64_MAX, INT64_MIN, INT64_MAX - 1}), "axis=-1, descending=true"),
+            (Numbers{0, 2, 1}));
+  EXPECT_EQ(of("f32[2, 0]", F32({2, 0}, {}), "axis=1, descending=false"), Numbers{});
+}
+
 TEST(ShapeOps, Sequences) {
   const auto of = [](const std::string& type, int64_t start, const std::string& step, const std::string& offset) {
     const std::string body = "%d = constant() {value=" + step +
