@@ -557,6 +557,57 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         attrs: dict[str, Attribute] = {"classes": as_axis("one_hot", classes), "dtype": element_type(dtype).value}
         return self._tensor("one_hot", [arg], attrs)
 
+    # --- random numbers -----------------------------------------------------------------------------------------
+
+    def uniform(
+        self,
+        minval: Any,
+        maxval: Any,
+        shape: Sequence[Any],
+        rng_seed: Any,
+        rng_offset: Any,
+        dtype: DataType | object = DataType.Float,
+    ) -> Tensor:
+        """Random numbers from ``minval`` to ``maxval``, which are numbers or host scalars. They depend on ``rng_seed``,
+        ``rng_offset``, integers or host scalars of integers, which may change from run to run, and their places alone:
+        they are the same however they are split, and on every kind of device (docs/ops.md, "Random numbers").
+
+        From 0 to 1 it is recorded as ``uniform``, where 1 never comes; else a product and a sum follow, which round.
+
+        >>> u = fd.ops.uniform(0, 1, x.shape, 7, fd.define_scalar(dtype=np.int64))  # The offset: a step's number.
+        >>> fd.ops.uniform(2, 4, [3], 0, 0).shape  # (3,)
+        """
+        return self._random("uniform", (rng_seed, rng_offset), shape, dtype, maxval - minval, minval)
+
+    def normal(
+        self,
+        mean: Any,
+        std: Any,
+        shape: Sequence[Any],
+        rng_seed: Any,
+        rng_offset: Any,
+        dtype: DataType | object = DataType.Float,
+    ) -> Tensor:
+        """Random numbers of a normal distribution, with the other arguments as of ``uniform``. On another kind of
+        device the last bits may differ, as those of ``log`` do.
+
+        >>> fd.ops.normal(0, 0.02, [64, x.shape[1]], 7, 0).shape  # (64, 3)
+        """
+        return self._random("normal", (rng_seed, rng_offset), shape, dtype, std, mean)
+
+    def _random(
+        self, op: str, state: tuple[Any, Any], shape: Sequence[Any], dtype: Any, scale: Any, least: Any
+    ) -> Tensor:
+        attrs: dict[str, Attribute] = {"shape": _extents(op, shape), "dtype": element_type(dtype).value}
+        operands = [self._value(op, number) for number in state]
+        if as_number(scale) == 1 and as_number(least) == 0:
+            made: Tensor = self._append(op, operands, attrs, False)
+            return made
+        made = self._inside(op, lambda: self._append(op, operands, attrs, False))
+        scaled = self._inside(op, lambda: self.mul(made, scale))
+        shifted: Tensor = self.add(scaled, least)
+        return shifted
+
     # --- contractions -------------------------------------------------------------------------------------------
 
     def matmul(self, a: Tensor, b: Tensor, *, precision: str = "full") -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import numpy_random
 from numpy_ops import ALL, BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INTS, NUMBERS, POINTWISE, rounded
 
 Array = np.ndarray[Any, Any]
@@ -738,6 +739,52 @@ def new_values() -> Iterator[Case]:
     )
 
 
+# --- random numbers ---
+
+
+def drawn(op: str, seed: int, offset: int, shape: Shape) -> Callable[..., Any]:
+    of = numpy_random.uniform if op == "uniform" else numpy_random.normal
+    return lambda dtype, *_: of(seed, offset, shape, dtype)
+
+
+def random_numbers() -> Iterator[Case]:
+    for op in ("uniform", "normal"):
+        for name, shape, seed, offset in (
+            ("a row", (300,), 1, 2),
+            ("a matrix", (7, 11), -(2**62) - 12345, 2**40 + 7),
+            ("a number", (), 3, -1),
+            ("three axes", (2, 1, 5), 0, 0),
+            ("nothing", (0, 3), 5, 6),
+        ):
+            yield Case(
+                op,
+                name,
+                tuple(Input(None, I64, lambda *_, number=number: np.array(number)) for number in (seed, offset)),
+                f"{op}(%0, %1) {{shape=[{', '.join(map(str, shape))}], dtype=T}}",
+                drawn(op, seed, offset, shape),
+                FLOATS,
+                (*INTS, BOOL) if name == "a row" else (),
+                exact=op == "uniform",
+                scale=lambda *_: 9,
+            )
+        yield from over_ranks(
+            Case(
+                op,
+                "added to a tensor",
+                (
+                    Input((6, 5), values=lambda dtype, op, shape: np.zeros(shape)),
+                    Input(None, I64, lambda *_: np.array(77)),
+                    Input(None, I64, lambda *_: np.array(2**33)),
+                ),
+                f"%e = {op}(%1, %2) {{shape=[6, 5], dtype=T}}\nadd(%e, %0)",
+                drawn(op, 77, 2**33, (6, 5)),
+                FLOATS,
+                exact=op == "uniform",
+                scale=lambda *_: 9,
+            )
+        )
+
+
 # --- contractions ---
 
 
@@ -803,5 +850,6 @@ def every_case() -> list[Case]:
         *by_index(),
         *along(),
         *new_values(),
+        *random_numbers(),
         *products(),
     ]

@@ -126,6 +126,7 @@ class Generator {
   void Iota();
   void Sizes(fusion::FusionOp op);  // size and extent, added to something.
   void Moments(std::string_view name);
+  void Random(bool uniform);
   void AnyAll(std::string_view name);
   Item NewIndices(const std::vector<ir::Axis>& axes) {
     return NewParam(Chance(50) ? DType::kInt32 : DType::kInt64, axes);

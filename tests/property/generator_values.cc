@@ -80,6 +80,22 @@ void Generator::Moments(std::string_view name) {
   Add(value, times * deviation * deviation, times * (2 * deviation * error + unit * deviation * deviation));
 }
 
+void Generator::Random(bool uniform) {
+  const DType dtype = RandomFloat();
+  Exprs shape;
+  for (int64_t rank = rng_.Between(0, 3); rank > 0; --rank) shape.push_back(KnownExtent(8));
+  const Item seed = NewScalar(DType::kInt64, static_cast<double>(rng_.Between(-9, 9)));
+  const Item offset = NewScalar(DType::kInt32, static_cast<double>(rng_.Between(-9, 9)));
+  ir::Value* value = Emit(uniform ? "uniform" : "normal", {seed.value, offset.value},
+                          {{"shape", Copy(shape)}, {"dtype", DTypeName(dtype)}});
+  if (uniform) {
+    AddExact(value, 1, 0);
+  } else {
+    // Logarithm and cosine are not the same everywhere, times a radius of at most 9.
+    Add(value, 9, 64 * Epsilon(ComputeDType(dtype)));
+  }
+}
+
 void Generator::AnyAll(std::string_view name) {
   const Item x = Pick([](const Item& i) { return i.exact(); }, RandomDType());
   Ints axes;

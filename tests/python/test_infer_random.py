@@ -149,6 +149,9 @@ class Program:
             "scatter": lambda: ops.scatter(x, self.tensor(), self.tensor(), self.axis()),
             "take_along_axis": lambda: ops.take_along_axis(x, self.tensor(), self.axis()),
             "full": lambda: ops.full([self.extent() for _ in range(r.randint(0, 2))], 1, r.choice(DTYPES)),
+            "uniform": lambda: ops.uniform(
+                0, 1, [self.extent(), self.extent()], r.choice([1, 7, 0.5]), 3, r.choice(DTYPES)
+            ),
             "iota": lambda: ops.iota(self.extent(), dtype=r.choice(DTYPES)),
             "matmul": lambda: ops.matmul(x, self.tensor()),
             "linear": lambda: ops.linear(x, self.tensor(), *([self.tensor()] if r.random() < 0.3 else [])),

@@ -59,6 +59,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "one_hot": {"classes": 3, "dtype": hostir.DataType.Float},
     "tril": {},
     "triu": {},
+    "normal": {"mean": 0, "std": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
+    "uniform": {"minval": 0, "maxval": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
     "linear": {},
     "matmul": {},
 }
@@ -96,7 +98,7 @@ def test_every_other_op_has_a_method_that_fits_its_row(monkeypatch: pytest.Monke
             method = {"squeeze_expanded": "squeeze"}.get(name, name)
             if name == "cat":
                 fd.ops.cat([x, x], **arguments)
-            elif name in ("iota", "select"):  # Some of their operands are numbers.
+            elif name in ("iota", "normal", "select", "uniform"):  # Some of their operands are numbers.
                 getattr(fd.ops, name)(*[x] * (name == "select"), **arguments)
             else:
                 operands = 2 if row["operands"] < 0 else row["operands"]

@@ -247,6 +247,18 @@ def _iota(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> 
     return _full(op, (), attrs, sizes)
 
 
+def _random(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    for operand in operands:
+        of = type_of(operand)
+        if of.is_tensor or of.dtype not in INTS:
+            what = type_text(operand, sizes)
+            raise InvalidArgument(f"%{operand._name} is {what}; seed and offset are host scalars of i32 or i64")
+    dtype = dtype_of(attrs)
+    if dtype not in FLOATS:
+        raise InvalidArgument(f"dtype={dtype}: random numbers are floats; cast them")
+    return _full(op, (), attrs, sizes)
+
+
 INFER = {
     "broadcast": _broadcast,
     "broadcast_in_dim": _broadcast_in_dim,
@@ -257,6 +269,7 @@ INFER = {
     "flip": _flip,
     "full": _full,
     "iota": _iota,
+    "normal": _random,
     "pad": _pad,
     "permute": _permute,
     "size": _size,
@@ -265,4 +278,5 @@ INFER = {
     "squeeze_expanded": _squeeze,
     "tril": _triangle,
     "triu": _triangle,
+    "uniform": _random,
 }

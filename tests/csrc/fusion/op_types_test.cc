@@ -143,6 +143,7 @@ TEST(Composite, Types) {
   EXPECT_EQ(of("f16[i0, b:4, b:8]", "tril(%x) {diagonal=1}"), "f16[i0, 4, 8]");
   EXPECT_EQ(of("f16[b:4, b:8]", "triu(%x) {diagonal=1}"), "f16[4, 8]");
   EXPECT_EQ(TypeOfY("%x: f32[i0, 4, b:3], %k: i32", "%y = select(%x, %k) {axis=0}"), "f32[4, b:3]");
+  EXPECT_EQ(TypeOfY("%x: f32[i0, 3], %s: i32", "%y = normal(%s, %s) {shape=[2*i0, 1], dtype=bf16}"), "bf16[2*i0, 1]");
   EXPECT_EQ(TypeOfY("%x: f32[i0], %s: i64",
                     "%n = size(%x) {axis=0}\n"
                     "%y = iota(%s, %n) {shape=[i0], offset=[0], dtype=f16}"),
