@@ -141,14 +141,14 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     def any(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
         """Whether some element over axes ``dims``, with arguments as of ``sum``, differs from 0, as NaN does: bools, of
-        any type. Of nothing it is false.
+        any type. It is false of nothing.
 
         >>> fd.ops.any(fd.ops.gt(x, 3), [1])  # [False, True]
         """
         return self._tensor("any", [arg], {"axes": _reduced_axes("any", dims), "keepdim": bool(keepdim)})
 
     def all(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
-        """Whether every element over axes ``dims`` differs from 0, with arguments as of ``any``. Of nothing it is true.
+        """Whether every element over axes ``dims`` differs from 0, with arguments as of ``any``. It is true of nothing.
 
         >>> fd.ops.all(fd.ops.gt(x, 1), [0])  # [False, True, True]
         """
@@ -156,8 +156,8 @@ class Ops(PointwiseOps):  # type: ignore[misc]
 
     def argmax(self, arg: Tensor, dim: int, keepdim: bool = False) -> Tensor:
         """The index, int64, of the greatest element along axis ``dim``, which goes or, with ``keepdim``, stays with
-        extent 1. Of equal elements it is the first; where there is NaN, the first of those. An axis without elements is
-        refused.
+        extent 1. It names the first of equal elements; where there is NaN, the first of those. An axis without elements
+        is refused.
 
         >>> fd.ops.argmax(x, 1)  # [2, 2]
         """
@@ -496,7 +496,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return self.take_along_axis(arg, places, dim)
 
     def _inside(self, name: str, record: Callable[[], Tensor]) -> Tensor:
-        """What only the operation ``name`` reads is called after it."""
+        """A value that only the operation ``name`` reads is called after it."""
         before = self._definition._composing
         self._definition._composing = before or name
         try:

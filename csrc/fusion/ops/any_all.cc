@@ -1,4 +1,4 @@
-// any, all: whether some or every element over axes differs from 0, as NaN does. Of nothing any is false, all true.
+// any, all: whether some or every element over axes differs from 0, as NaN does. Any of nothing is false, all true.
 #include "csrc/base/text.h"
 #include "csrc/fusion/ops/reduced.h"
 #include "csrc/fusion/ops/sequence.h"

@@ -69,7 +69,7 @@ ir::Value* DecomposeArgsort(ir::Builder& builder, const ir::Op& op) {
   const AskedPlaces places = PlacesAlong(builder, axes, axis, name);
   ir::Value* low = WithAxis(builder, x, op.Bool("descending") ? axis + 1 : axis);
   ir::Value* high = WithAxis(builder, x, op.Bool("descending") ? axis : axis + 1);
-  // Of equals, the earlier one is before; so it is of two NaN, neither of which is below the other.
+  // The earlier one of equals is before; so it is of two NaN, neither of which is below the other.
   ir::Value* below = builder.Make("lt", {low, high}, {}, Cat(name, ".below"));
   ir::Value* not_above = builder.Make("le", {low, high}, {}, Cat(name, ".not_above"));
   if (IsFloat(x->type->dtype)) {

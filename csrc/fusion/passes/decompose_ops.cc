@@ -34,7 +34,7 @@ Status DecomposeOps(ir::Graph& graph) {
       ir::Op* const last = op->prev;
       ir::Value* now = Decompose(builder, *op);
       if (!ir::Equal(*now->type, *before.type)) {
-        // What was declared may say an extent in other words, which a guard holds equal, or that one element is stored.
+        // A declared type may say an extent in other words, which a guard holds equal, or that one element is stored.
         const ir::Type* declared[] = {before.type};
         const auto copy = builder.Add({.name = "set", .operands = {&now, 1}, .declared = declared});
         if (copy.ok()) now = (*copy)->results[0];

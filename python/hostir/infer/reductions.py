@@ -60,7 +60,7 @@ def _place(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: S
 
 
 def _without_axes(operand: Operand, attrs: dict[str, Any], sizes: Sizes, dtype: str) -> ValueType:
-    """Of an op made of others: no reduced axis is left in its type."""
+    """The type of an op made of others: no reduced axis is left in it."""
     axes = tensor_axes(operand, sizes)
     reduced = _reduced(attrs, len(axes))
     return tensor(dtype, kept_axes(axes, reduced, attrs["keepdim"]))
