@@ -20,6 +20,7 @@ from .tensor import Tensor
 
 __all__ = [
     "cross_entropy",
+    "dropout",
     "gelu",
     "layer_norm",
     "log_softmax",
@@ -162,6 +163,23 @@ def scaled_dot_product_attention(
     exponential, total = _exponentials(scores, -1)
     made = _like(v, exponential / total) @ v
     return made if shared == 1 else made.reshape(*made.shape[:-4], made.shape[-4] * shared, *made.shape[-2:])
+
+
+@composed
+def dropout(x: Tensor, p: float, seed: Any, offset: Any) -> Tensor:
+    """x, each element of it 0 with probability ``p`` and else over 1 - p, so that the mean stays. Which ones go depends
+    on seed and offset, as of ``fd.ops.uniform``, and their places: a backward pass that is given both drops the same.
+
+    >>> step = fd.define_scalar(dtype=np.int64)
+    >>> nn.dropout(x, 0.1, 7, step).shape
+    (i0, 64)
+    """
+    if not 0 <= p <= 1:
+        raise invalid(f"dropout: p={p!r}; it is a probability, from 0 to 1")
+    ops = x._definition.ops
+    kept = ops.uniform(0, 1, list(x.shape), seed, offset) >= p
+    made: Tensor = ops.where(kept, _like(x, _wide(x) * (0.0 if p == 1 else 1 / (1 - p))), 0.0)
+    return made
 
 
 @composed

@@ -139,6 +139,37 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """
         return self._reduce("min", arg, dims, keepdim, dtype)
 
+    def any(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+        """Whether some element over axes ``dims``, with arguments as of ``sum``, differs from 0, as NaN does: bools, of
+        any type. It is false of nothing.
+
+        >>> fd.ops.any(fd.ops.gt(x, 3), [1])  # [False, True]
+        """
+        return self._tensor("any", [arg], {"axes": _reduced_axes("any", dims), "keepdim": bool(keepdim)})
+
+    def all(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+        """Whether every element over axes ``dims`` differs from 0, with arguments as of ``any``. It is true of nothing.
+
+        >>> fd.ops.all(fd.ops.gt(x, 1), [0])  # [False, True, True]
+        """
+        return self._tensor("all", [arg], {"axes": _reduced_axes("all", dims), "keepdim": bool(keepdim)})
+
+    def argmax(self, arg: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+        """The index, int64, of the greatest element along axis ``dim``, which goes or, with ``keepdim``, stays with
+        extent 1. It names the first of equal elements; where there is NaN, the first of those. An axis without elements
+        is refused.
+
+        >>> fd.ops.argmax(x, 1)  # [2, 2]
+        """
+        return self._tensor("argmax", [arg], {"axis": as_axis("argmax", dim), "keepdim": bool(keepdim)})
+
+    def argmin(self, arg: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+        """The index of the least element along axis ``dim``, with arguments as of ``argmax``.
+
+        >>> fd.ops.argmin(-x, 0)  # [1, 1, 1]
+        """
+        return self._tensor("argmin", [arg], {"axis": as_axis("argmin", dim), "keepdim": bool(keepdim)})
+
     def mean(self, arg: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
         """The mean over axes ``dims``, with arguments as of ``sum``. A float keeps its type, of integers and bools the
         mean is float32; 16-bit floats are added in float32. Of nothing it is NaN.
@@ -308,6 +339,13 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         widths = _ints("pad", _extents("pad", pad_widths))
         return self._tensor("pad", [arg], {"widths": widths, "value": 0.0 if value is None else _number("pad", value)})
 
+    def flip(self, arg: Tensor, dims: Any = None) -> Tensor:
+        """``arg`` backwards along axes ``dims``, one or a list (None: all).
+
+        >>> fd.ops.flip(x, [1])  # [[3, 2, 1], [6, 5, 4]]
+        """
+        return self._tensor("flip", [arg], {"axes": _reduced_axes("flip", dims)})
+
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
         """The tensors, whose other axes are equally long, one after the other along axis ``dim``; their types promote.
 
@@ -348,6 +386,13 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         if before[:1] != [0] or after[-1:] != [0] or before != sorted(before) or after != sorted(after, reverse=True):
             raise invalid(f"cat: manual_padding=True, with {before} in front and {after} behind; the parts must meet")
         return parts
+
+    def tril(self, arg: Tensor, diagonal: int = 0) -> Tensor:
+        """``arg`` on and below a diagonal of its last two axes, 0 above it, with arguments as of ``triu``.
+
+        >>> fd.ops.tril(x)  # [[1, 0, 0], [4, 5, 0]]
+        """
+        return self._tensor("tril", [arg], {"diagonal": as_axis("tril", diagonal)})
 
     def triu(self, arg: Tensor, diagonal: int = 0) -> Tensor:
         """``arg`` on and above a diagonal of its last two axes, 0 below it: the main one, or that many places right of
@@ -399,6 +444,89 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """
         return self._tensor("take_along_axis", [arg, index], {"axis": as_axis("take_along_axis", dim)})
 
+    # --- along an axis ------------------------------------------------------------------------------------------
+
+    def argsort(self, arg: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The indices, int64, that bring ``arg`` in order along axis ``dim``. Equal elements stay in their order,
+        ``stable`` or not; NaN is greater than all numbers. It takes n^2 steps for n elements: meant for experts and
+        beams, not for a vocabulary.
+
+        >>> fd.ops.argsort(i, 1)  # [[1, 0], [0, 1]]
+        """
+        del stable  # There is no other order.
+        return self._tensor("argsort", [arg], {"axis": as_axis("argsort", dim), "descending": bool(descending)})
+
+    def sort(self, arg: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+        """``arg`` in order along axis ``dim``; recorded as ``argsort``, with its arguments, and ``take_along_axis``.
+
+        >>> fd.ops.sort(i, 1)  # [[0, 2], [1, 1]]
+        """
+        places = self._inside("sort", lambda: self.argsort(arg, dim, descending))
+        return self._at_places("sort", arg, places, dim)
+
+    def topk(
+        self, arg: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """The ``k`` greatest elements along axis ``dim``, or the least, and their indices, in order; of equal elements
+        the first come first. Recorded as ``argsort``, ``slice`` and ``take_along_axis``.
+
+        Raises InvalidArgument for a ``k`` beyond the axis; where its size is not known yet, the run is refused.
+
+        >>> fd.ops.topk(x, 2)  # ([[3, 2], [6, 5]], [[2, 1], [2, 1]])
+        """
+        del sorted  # They are in either case.
+        places = self._inside("topk", lambda: self.argsort(arg, dim, largest))
+        extent, count = places.shape[dim], as_axis("topk", k)
+        if count < 0 or (isinstance(extent, int) and count > extent):
+            raise invalid(f"topk: k={count}, and axis {dim} of %{arg.name} has extent {extent}")
+        ends: list[Any] = list(places.shape)
+        ends[dim] = count
+        indices = self._part(1, lambda: self.slice(places, [0] * places.ndim, ends))
+        return self._part(0, lambda: self._at_places("topk", arg, indices, dim)), indices
+
+    def _at_places(self, name: str, arg: Tensor, places: Tensor, dim: int) -> Tensor:
+        """``take_along_axis`` at places that are inside; so it may be of nothing, which that refuses."""
+        extent = arg.shape[dim]
+        if extent == 0:
+            return self.set(arg)
+        if isinstance(extent, str):
+            behind = [0, 0] * (-1 - dim if dim < 0 else arg.ndim - 1 - dim)
+            padded = self._inside(name, lambda: self.pad(arg, [*behind, 0, 1]))
+            return self.take_along_axis(padded, places, dim)
+        return self.take_along_axis(arg, places, dim)
+
+    def _inside(self, name: str, record: Callable[[], Tensor]) -> Tensor:
+        """A value that only the operation ``name`` reads is called after it."""
+        before = self._definition._composing
+        self._definition._composing = before or name
+        try:
+            return record()
+        finally:
+            self._definition._composing = before
+
+    def cumsum(self, arg: Tensor, dim: int, dtype: Any = DataType.Null) -> Tensor:
+        """The sum of each element and all before it along axis ``dim``, with ``dtype`` as of ``sum``. It takes n^1.5
+        steps for n elements, n^2 where the size of the axis is not known before the run.
+
+        >>> fd.ops.cumsum(x, 1)  # [[1, 3, 6], [4, 9, 15]]
+        """
+        attrs: dict[str, Attribute] = {
+            "axis": as_axis("cumsum", dim),
+            "dtype": as_data_type(dtype or DataType.Null).value,
+        }
+        return self._tensor("cumsum", [arg], attrs)
+
+    def cumprod(self, arg: Tensor, dim: int, dtype: Any = DataType.Null) -> Tensor:
+        """The product of each element and all before it along axis ``dim``, with arguments as of ``cumsum``.
+
+        >>> fd.ops.cumprod(x, 0)  # [[1, 2, 3], [4, 10, 18]]
+        """
+        attrs: dict[str, Attribute] = {
+            "axis": as_axis("cumprod", dim),
+            "dtype": as_data_type(dtype or DataType.Null).value,
+        }
+        return self._tensor("cumprod", [arg], attrs)
+
     # --- new values ---------------------------------------------------------------------------------------------
 
     def full(self, shape: Sequence[Any], fill_value: Any, dtype: DataType | object) -> Tensor:
@@ -419,6 +547,66 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         operands = [self._value("iota", start), self._value("iota", step)]
         result: Tensor = self._append("iota", operands, {**attrs, "dtype": element_type(dtype).value}, False)
         return result
+
+    def one_hot(self, arg: Tensor, classes: int, dtype: DataType | object = DataType.Int) -> Tensor:
+        """1, of ``dtype``, at the class that each of ``arg``, int32 or int64, names, and 0 at the others, along a new
+        last axis of ``classes``. An integer that is no class makes zeros only.
+
+        >>> fd.ops.one_hot(i[0], 3)  # [[0, 0, 1], [1, 0, 0]]
+        """
+        attrs: dict[str, Attribute] = {"classes": as_axis("one_hot", classes), "dtype": element_type(dtype).value}
+        return self._tensor("one_hot", [arg], attrs)
+
+    # --- random numbers -----------------------------------------------------------------------------------------
+
+    def uniform(
+        self,
+        minval: Any,
+        maxval: Any,
+        shape: Sequence[Any],
+        rng_seed: Any,
+        rng_offset: Any,
+        dtype: DataType | object = DataType.Float,
+    ) -> Tensor:
+        """Random numbers from ``minval`` to ``maxval``, which are numbers or host scalars. They depend on ``rng_seed``,
+        ``rng_offset``, integers or host scalars of integers, which may change from run to run, and their places alone:
+        they are the same however they are split, and on every kind of device (docs/ops.md, "Random numbers").
+
+        From 0 to 1 it is recorded as ``uniform``, where 1 never comes; else a product and a sum follow, which round.
+
+        >>> u = fd.ops.uniform(0, 1, x.shape, 7, fd.define_scalar(dtype=np.int64))  # The offset: a step's number.
+        >>> fd.ops.uniform(2, 4, [3], 0, 0).shape  # (3,)
+        """
+        return self._random("uniform", (rng_seed, rng_offset), shape, dtype, maxval - minval, minval)
+
+    def normal(
+        self,
+        mean: Any,
+        std: Any,
+        shape: Sequence[Any],
+        rng_seed: Any,
+        rng_offset: Any,
+        dtype: DataType | object = DataType.Float,
+    ) -> Tensor:
+        """Random numbers of a normal distribution, with the other arguments as of ``uniform``. On another kind of
+        device the last bits may differ, as those of ``log`` do.
+
+        >>> fd.ops.normal(0, 0.02, [64, x.shape[1]], 7, 0).shape  # (64, 3)
+        """
+        return self._random("normal", (rng_seed, rng_offset), shape, dtype, std, mean)
+
+    def _random(
+        self, op: str, state: tuple[Any, Any], shape: Sequence[Any], dtype: Any, scale: Any, least: Any
+    ) -> Tensor:
+        attrs: dict[str, Attribute] = {"shape": _extents(op, shape), "dtype": element_type(dtype).value}
+        operands = [self._value(op, number) for number in state]
+        if as_number(scale) == 1 and as_number(least) == 0:
+            made: Tensor = self._append(op, operands, attrs, False)
+            return made
+        made = self._inside(op, lambda: self._append(op, operands, attrs, False))
+        scaled = self._inside(op, lambda: self.mul(made, scale))
+        shifted: Tensor = self.add(scaled, least)
+        return shifted
 
     # --- contractions -------------------------------------------------------------------------------------------
 

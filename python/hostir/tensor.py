@@ -126,21 +126,15 @@ class Tensor(TensorOperators, TensorLayout):
         deviation: Tensor = self._definition.ops.sqrt(self.var(axis, ddof=ddof, keepdims=keepdims))
         return deviation
 
-    @composed
     def any(self, axis: _Axes = None, *, keepdims: bool = False) -> Tensor:
-        """Whether an element over axes is not 0, as bools; of nothing it is refused:
+        """Whether an element over axes is not 0, as bools; of nothing it is false:
         ``(x > 3).any(axis=1)  # [False, True]``."""
-        return self._as_bools().max(axis, keepdims=keepdims)
+        return self._definition.ops.any(self, axis, keepdims)
 
-    @composed
     def all(self, axis: _Axes = None, *, keepdims: bool = False) -> Tensor:
-        """Whether no element over axes is 0, as bools; of nothing it is refused:
+        """Whether no element over axes is 0, as bools; of nothing it is true:
         ``(x > 1).all(axis=0)  # [False, True, True]``."""
-        return self._as_bools().min(axis, keepdims=keepdims)
-
-    def _as_bools(self) -> Tensor:
-        bools: Tensor = self if self.dtype == bool else self != 0
-        return bools
+        return self._definition.ops.all(self, axis, keepdims)
 
     # --- shapes -----------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+import numpy_random
 from numpy_ops import ALL, BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INTS, NUMBERS, POINTWISE, rounded
 
 Array = np.ndarray[Any, Any]
@@ -54,6 +55,16 @@ class Case:
     @property
     def title(self) -> str:
         return f"{self.op}.{self.name}"
+
+
+def over_ranks(case: Case) -> Iterator[Case]:
+    """The case, and again with its tensors split over two ranks and over four, on each axis of the first."""
+    yield case
+    for axis in range(len(case.inputs[0].shape or ())):
+        inputs = tuple(replace(given, shard=None if given.shape is None else axis) for given in case.inputs)
+        for ranks in (2, 4):
+            name = f"{case.name}, axis {axis} over {ranks} ranks"
+            yield replace(case, name=name, inputs=inputs, ranks=ranks, symbols=False, refused=())
 
 
 def specials(dtype: DType, extremes: bool = True) -> list[Any]:
@@ -194,6 +205,8 @@ def reduced(op: str, axes: tuple[int, ...], keep: bool) -> Callable[..., Any]:
                 if dtype in FLOATS:
                     x = x.astype(F64)
                 return np.asarray(getattr(np, op)(x, axis=over, keepdims=keep)).astype(dtype)
+            if op in ("any", "all"):
+                return np.asarray(getattr(np, op)(x.astype(F64) != 0, axis=over, keepdims=keep))
             if op in ("sum", "prod"):
                 return rounded(getattr(wide(x), op)(axis=over, keepdims=keep), summed(dtype))
             result = dtype if dtype in FLOATS else F32
@@ -217,7 +230,7 @@ def reduction_scale(op: str, axes: tuple[int, ...], keep: bool) -> Callable[...,
             return total / max(np.prod([x.shape[a] for a in over]), 1)
         return total if op == "sum" else (size * size).sum(axis=over, keepdims=keep)
 
-    return None if op in ("max", "min", "prod") else scale
+    return None if op in ("max", "min", "prod", "any", "all") else scale
 
 
 def special_rows(dtype: DType, op: str, shape: Shape) -> Array:
@@ -246,7 +259,7 @@ def reductions() -> Iterator[Case]:
         ("one element", (1, 3, 1), (0, 2), True, None),
         ("no elements", (2, 0, 3), (1,), False, None),
     ]
-    for op in ("max", "min", "sum", "prod", "mean", "var", "var_sum"):
+    for op in ("max", "min", "sum", "prod", "mean", "var", "var_sum", "any", "all"):
         for name, shape, axes, keep, shard in shapes:
             nothing = name == "no elements"
             attrs = f"axes=[{', '.join(map(str, axes))}], "
@@ -254,7 +267,7 @@ def reductions() -> Iterator[Case]:
             attrs += f"keepdim={'true' if keep else 'false'}"
             attrs += ", dtype=null" if op in ("sum", "prod", "max", "min") else ""
             refused = nothing and op in ("max", "min")
-            yield Case(
+            case = Case(
                 op,
                 name,
                 (Input(shape, values=special_rows if name == "special rows" else plain, shard=shard),),
@@ -264,10 +277,40 @@ def reductions() -> Iterator[Case]:
                 ALL if refused else (),
                 symbols=shard is None and not refused,
                 ranks=1 if shard is None else 2,
-                exact=op in ("max", "min"),
+                exact=op in ("max", "min", "any", "all"),
                 scale=reduction_scale(op, axes, keep),
                 any_zero=True,
             )
+            if op in ("any", "all") and name == "special rows":
+                yield from over_ranks(case)
+            else:
+                yield case
+
+
+def places() -> Iterator[Case]:
+    for op in ("argmax", "argmin"):
+        for name, shape, axis, keep in (
+            ("special rows", (12, 9), 1, False),
+            ("rows", (7, 130), 0, True),
+            ("the middle", (2, 5, 3), -2, False),
+            ("one element", (3, 1), 1, True),
+            ("nothing beside it", (0, 3), 1, False),
+        ):
+            whole = Case(
+                op,
+                name,
+                (Input(shape, values=special_rows if name == "special rows" else None),),
+                f"{op}(%0) {{axis={axis}, keepdim={'true' if keep else 'false'}}}",
+                lambda dtype, x, op=op, axis=axis, keep=keep: getattr(np, op)(
+                    x.astype(F64) if dtype in FLOATS else x, axis=axis, keepdims=keep
+                ),
+                symbols=True,
+            )
+            if name == "special rows":
+                yield from over_ranks(whole)
+            else:
+                yield whole
+        yield Case(op, "no elements", (Input((2, 0)),), f"{op}(%0) {{axis=1, keepdim=false}}", lambda *_: None, (), ALL)
 
 
 def plain(dtype: DType, op: str, shape: Shape) -> Array:
@@ -278,7 +321,9 @@ def plain(dtype: DType, op: str, shape: Shape) -> Array:
     if dtype in INTS:
         return rng.integers(-9, 10, shape).astype(dtype)
     values = rng.standard_normal(shape)
-    return rounded(np.sign(values) * (0.8 + 0.4 * np.abs(np.tanh(values))) if op == "prod" else values, dtype)
+    return rounded(
+        np.sign(values) * (0.8 + 0.4 * np.abs(np.tanh(values))) if op in ("prod", "cumprod") else values, dtype
+    )
 
 
 # --- shape ---
@@ -372,6 +417,26 @@ def shapes() -> Iterator[Case]:
     ]
     for name, shape, attr, want, symbols in reshapes:
         yield case("reshape", name, shape, f"reshape(%0) {{shape=[{attr}]}}", want, symbols=symbols)
+    for name, shape, axes, shard in (
+        ("columns", (5, 7), (1,), None),
+        ("rows, split", (6, 4), (0,), 0),
+        ("columns of split rows", (6, 4), (-1,), 0),
+        ("all of a large matrix", (70, 131), (), None),
+        ("nothing", (0, 3), (0, 1), None),
+        ("one element", (1, 1), (), None),
+    ):
+        yield case(
+            "flip",
+            name,
+            shape,
+            f"flip(%0) {{axes=[{', '.join(map(str, axes))}]}}",
+            lambda a, axes=axes: np.flip(a, axes or None),
+            shard=shard,
+            symbols=shard is None,
+        )
+    yield from over_ranks(case("flip", "both axes", (6, 5), "flip(%0) {axes=[0, 1]}", np.flip))
+    yield case("flip", "a known extent", (5, 7), "flip(%0) {axes=[1]}", lambda a: a[:, ::-1])
+    yield case("flip", "nothing known", (0, 3), "flip(%0) {axes=[]}", lambda a: a)
     expanded = "%e = expand(%0) {shape=[-1, 5, -1]}\nsqueeze_expanded(%e) {axes=[1]}"
     yield case("squeeze_expanded", "an expanded axis", (3, 1, 4), expanded, lambda a: a[:, 0])
     yield case("squeeze_expanded", "split", (4, 1, 3), expanded, lambda a: a[:, 0], shard=0)
@@ -495,9 +560,87 @@ def by_index() -> Iterator[Case]:
         )
 
 
-def triangle(x: Array, diagonal: int) -> Array:
+def cumulated(op: str, axis: int) -> Callable[..., Any]:
+    def want(dtype: DType, x: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return rounded(getattr(np, op)(wide(x), axis=axis, dtype=F64 if dtype in FLOATS else I64), summed(dtype))
+
+    return want
+
+
+def sorted_places(axis: int, descending: bool) -> Callable[..., Any]:
+    """NumPy's stable order has NaN last and no other direction: that is the order of the reverse, reversed."""
+
+    def want(dtype: DType, x: Array) -> Any:
+        x = x.astype(F64) if dtype in FLOATS else x
+        if not descending:
+            return np.argsort(x, axis=axis, kind="stable")
+        return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+
+    return want
+
+
+def along() -> Iterator[Case]:
+    for name, shape, axis, symbols in (
+        ("special rows", (12, 9), 1, True),
+        ("rows", (33, 5), 0, False),
+        ("the middle", (2, 6, 3), -2, True),
+        ("one element", (2, 1), 1, False),
+        ("no elements", (2, 0), 1, False),
+        ("split", (6, 7), 1, False),
+    ):
+        for descending in (False, True):
+            case = Case(
+                "argsort",
+                f"{name}, {'descending' if descending else 'ascending'}",
+                (Input(shape, values=special_rows if name == "special rows" else None),),
+                f"argsort(%0) {{axis={axis}, descending={'true' if descending else 'false'}}}",
+                sorted_places(axis, descending),
+                symbols=symbols,
+            )
+            if name == "split":
+                yield from over_ranks(case)
+            else:
+                yield case
+    for op in ("cumsum", "cumprod"):
+        for name, shape, axis, symbols in (
+            ("special rows", (12, 9), 1, True),
+            ("special rows of a known extent", (12, 9), 1, False),
+            ("no elements", (0, 3), 0, False),
+            ("one", (1,), 0, False),
+            ("two", (3, 2), -1, False),
+            ("seven", (7, 2), 0, False),
+            ("one kernel", (64, 2), 0, False),
+            ("blocks", (2, 65), 1, False),
+            ("square blocks", (2, 100, 3), 1, False),
+            ("many blocks", (1000,), 0, False),
+            ("many of a symbol", (300,), 0, True),
+            ("split", (6, 9), 1, False),
+            ("split blocks", (6, 100), 1, False),
+        ):
+            if op == "cumprod" and max(shape) > 100:
+                continue
+            case = Case(
+                op,
+                name,
+                (Input(shape, values=special_rows if name.startswith("special") else plain),),
+                f"{op}(%0) {{axis={axis}, dtype=null}}",
+                cumulated(op, axis),
+                symbols=symbols,
+                exact=False,
+                scale=lambda x, op=op, axis=axis: getattr(np, op)(np.abs(x), axis=axis),
+                any_zero=True,
+            )
+            if name.startswith("split"):
+                yield from over_ranks(case)
+            else:
+                yield case
+
+
+def triangle(op: str, x: Array, diagonal: int) -> Array:
     rows, columns = np.indices(x.shape[-2:])
-    return np.where(columns - rows >= diagonal, x, np.zeros((), x.dtype))
+    keep = columns - rows >= diagonal if op == "triu" else columns - rows <= diagonal
+    return np.where(keep, x, np.zeros((), x.dtype))
 
 
 def new_values() -> Iterator[Case]:
@@ -507,15 +650,38 @@ def new_values() -> Iterator[Case]:
         ((2, 4, 6), 1, "a batch", None),
         ((0, 3), 0, "no rows", None),
     ):
-        yield Case(
-            "triu",
-            name,
-            (Input(shape, shard=shard),),
-            f"triu(%0) {{diagonal={diagonal}}}",
-            lambda dtype, x, diagonal=diagonal: triangle(x, diagonal),
-            symbols=shard is None,
-            ranks=1 if shard is None else 2,
-        )
+        for op in ("triu", "tril"):
+            yield Case(
+                op,
+                name,
+                (Input(shape, shard=shard),),
+                f"{op}(%0) {{diagonal={diagonal}}}",
+                lambda dtype, x, op=op, diagonal=diagonal: triangle(op, x, diagonal),
+                symbols=shard is None,
+                ranks=1 if shard is None else 2,
+            )
+    yield from over_ranks(
+        Case("tril", "a matrix", (Input((6, 5)),), "tril(%0) {diagonal=1}", lambda dtype, x: triangle("tril", x, 1))
+    )
+    for shape, classes, name in (
+        ((6, 5), 9, "a matrix"),
+        ((300,), 1, "one class"),
+        ((0, 3), 4, "no rows"),
+        ((3,), 0, "no classes"),
+    ):
+        for kind in (I32, I64):
+            whole = Case(
+                "one_hot",
+                f"{name} by {NAMES[kind]}",
+                (Input(shape, kind, indices(classes)),),
+                f"one_hot(%0) {{classes={classes}, dtype=T}}",
+                lambda dtype, x, classes=classes: (x[..., None] == np.arange(classes)).astype(dtype),
+                symbols=True,
+            )
+            if name == "a matrix":
+                yield from over_ranks(whole)
+            else:
+                yield whole
     for name, length in (("one", 1), ("a few", 7), ("many", 300)):
         yield Case(
             "iota",
@@ -571,6 +737,52 @@ def new_values() -> Iterator[Case]:
         lambda dtype, x: rounded(x.astype(F64 if dtype in FLOATS else I64) * 6, I64 if dtype == BOOL else dtype),
         symbols=True,
     )
+
+
+# --- random numbers ---
+
+
+def drawn(op: str, seed: int, offset: int, shape: Shape) -> Callable[..., Any]:
+    of = numpy_random.uniform if op == "uniform" else numpy_random.normal
+    return lambda dtype, *_: of(seed, offset, shape, dtype)
+
+
+def random_numbers() -> Iterator[Case]:
+    for op in ("uniform", "normal"):
+        for name, shape, seed, offset in (
+            ("a row", (300,), 1, 2),
+            ("a matrix", (7, 11), -(2**62) - 12345, 2**40 + 7),
+            ("a number", (), 3, -1),
+            ("three axes", (2, 1, 5), 0, 0),
+            ("nothing", (0, 3), 5, 6),
+        ):
+            yield Case(
+                op,
+                name,
+                tuple(Input(None, I64, lambda *_, number=number: np.array(number)) for number in (seed, offset)),
+                f"{op}(%0, %1) {{shape=[{', '.join(map(str, shape))}], dtype=T}}",
+                drawn(op, seed, offset, shape),
+                FLOATS,
+                (*INTS, BOOL) if name == "a row" else (),
+                exact=op == "uniform",
+                scale=lambda *_: 9,
+            )
+        yield from over_ranks(
+            Case(
+                op,
+                "added to a tensor",
+                (
+                    Input((6, 5), values=lambda dtype, op, shape: np.zeros(shape)),
+                    Input(None, I64, lambda *_: np.array(77)),
+                    Input(None, I64, lambda *_: np.array(2**33)),
+                ),
+                f"%e = {op}(%1, %2) {{shape=[6, 5], dtype=T}}\nadd(%e, %0)",
+                drawn(op, 77, 2**33, (6, 5)),
+                FLOATS,
+                exact=op == "uniform",
+                scale=lambda *_: 9,
+            )
+        )
 
 
 # --- contractions ---
@@ -629,4 +841,15 @@ def product_operand(dtype: DType, op: str, shape: Shape) -> Array:
 
 
 def every_case() -> list[Case]:
-    return [*pointwise(), *casts(), *reductions(), *shapes(), *by_index(), *new_values(), *products()]
+    return [
+        *pointwise(),
+        *casts(),
+        *reductions(),
+        *places(),
+        *shapes(),
+        *by_index(),
+        *along(),
+        *new_values(),
+        *random_numbers(),
+        *products(),
+    ]

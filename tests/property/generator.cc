@@ -215,6 +215,8 @@ void Generator::Step(FusionOp op) {
   if (op == FusionOp::kExtent || op == FusionOp::kSize) return Sizes(op);
   if (op == FusionOp::kMean || op == FusionOp::kVar || op == FusionOp::kVarSum)
     return Moments(fusion::kFusionOps.ops[static_cast<size_t>(op)].name);
+  if (op == FusionOp::kAny || op == FusionOp::kAll) return AnyAll(fusion::kFusionOps.ops[static_cast<size_t>(op)].name);
+  if (op == FusionOp::kUniform || op == FusionOp::kNormal) return Random(op == FusionOp::kUniform);
   if (op == FusionOp::kMatmul) return Matmul();
   if (op == FusionOp::kLinear) return Linear();
   if (fusion::IsReduction(op)) return Reduce(fusion::kFusionOps.ops[static_cast<size_t>(op)].name);

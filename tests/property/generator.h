@@ -115,12 +115,19 @@ class Generator {
   void Scatter();
   void Select();
   void SqueezeExpanded();
-  void Triu();
+  void Triangle(std::string_view name);
+  void PlaceOf(std::string_view name);
+  void Running(std::string_view name);
+  void Argsort();
+  void Flip();
+  void OneHot();
   // generator_values.cc
   void Full();
   void Iota();
   void Sizes(fusion::FusionOp op);  // size and extent, added to something.
   void Moments(std::string_view name);
+  void Random(bool uniform);
+  void AnyAll(std::string_view name);
   Item NewIndices(const std::vector<ir::Axis>& axes) {
     return NewParam(Chance(50) ? DType::kInt32 : DType::kInt64, axes);
   }

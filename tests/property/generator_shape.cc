@@ -24,7 +24,13 @@ void Generator::Move(FusionOp op) {
   if (op == FusionOp::kScatter) return Scatter();
   if (op == FusionOp::kSelect) return Select();
   if (op == FusionOp::kSqueezeExpanded) return SqueezeExpanded();
-  if (op == FusionOp::kTriu) return Triu();
+  if (op == FusionOp::kTriu || op == FusionOp::kTril) return Triangle(op == FusionOp::kTriu ? "triu" : "tril");
+  if (op == FusionOp::kArgmax || op == FusionOp::kArgmin) return PlaceOf(op == FusionOp::kArgmax ? "argmax" : "argmin");
+  if (op == FusionOp::kCumsum || op == FusionOp::kCumprod)
+    return Running(op == FusionOp::kCumsum ? "cumsum" : "cumprod");
+  if (op == FusionOp::kArgsort) return Argsort();
+  if (op == FusionOp::kFlip) return Flip();
+  if (op == FusionOp::kOneHot) return OneHot();
   HIR_CHECK(op == FusionOp::kSet || op == FusionOp::kSegmentSet);
   const Item x = PickAny();
   AddExact(Emit(op == FusionOp::kSet ? "set" : "segment_set", {x.value}), x.bound, x.error);

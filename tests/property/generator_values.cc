@@ -80,6 +80,32 @@ void Generator::Moments(std::string_view name) {
   Add(value, times * deviation * deviation, times * (2 * deviation * error + unit * deviation * deviation));
 }
 
+void Generator::Random(bool uniform) {
+  const DType dtype = RandomFloat();
+  Exprs shape;
+  for (int64_t rank = rng_.Between(0, 3); rank > 0; --rank) shape.push_back(KnownExtent(8));
+  const Item seed = NewScalar(DType::kInt64, static_cast<double>(rng_.Between(-9, 9)));
+  const Item offset = NewScalar(DType::kInt32, static_cast<double>(rng_.Between(-9, 9)));
+  ir::Value* value = Emit(uniform ? "uniform" : "normal", {seed.value, offset.value},
+                          {{"shape", Copy(shape)}, {"dtype", DTypeName(dtype)}});
+  if (uniform) {
+    AddExact(value, 1, 0);
+  } else {
+    // Logarithm and cosine are not the same everywhere, times a radius of at most 9.
+    Add(value, 9, 64 * Epsilon(ComputeDType(dtype)));
+  }
+}
+
+void Generator::AnyAll(std::string_view name) {
+  const Item x = Pick([](const Item& i) { return i.exact(); }, RandomDType());
+  Ints axes;
+  const int64_t rank = std::ssize(AxesOf(x.value));
+  for (int64_t i = 0; i < rank; ++i) {
+    if (Chance(50)) axes.push_back(i - (Chance(30) ? rank : 0));
+  }
+  AddExact(Emit(name, {x.value}, {{"axes", Copy(axes)}, {"keepdim", Chance(30)}}), 1, 0);
+}
+
 Generator::Along Generator::PickAlong() {
   const auto fits = [&](const Item& i) {
     return !AxesOf(i.value).empty() && ElementsOf(i.value) > 0 && ElementsOf(i.value) <= options_.elements_max / 4;
@@ -144,14 +170,65 @@ void Generator::SqueezeExpanded() {
   AddExact(Emit("squeeze_expanded", {x.value}, {{"axes", Copy(gone)}}), x.bound, x.error);
 }
 
-void Generator::Triu() {
+void Generator::Triangle(std::string_view name) {
   const auto fits = [&](const Item& i) { return AxesOf(i.value).size() >= 2; };
   Item x = Pick(fits, RandomDType());
   if (!fits(x)) {
     const ir::Axis axis = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 5))};
     x = NewParam(RandomDType(), {axis, axis});
   }
-  AddExact(Emit("triu", {x.value}, {{"diagonal", rng_.Between(-3, 3)}}), x.bound, x.error);
+  AddExact(Emit(name, {x.value}, {{"diagonal", rng_.Between(-3, 3)}}), x.bound, x.error);
+}
+
+// Elements that rounding moves may trade places.
+void Generator::PlaceOf(std::string_view name) {
+  auto [x, axis, number] = PickAlong();
+  if (!x.exact()) x = NewParam(x.dtype(), AxesOf(x.value));
+  const auto last = static_cast<double>(ShapeOf(x.value)[axis] - 1);
+  AddExact(Emit(name, {x.value}, {{"axis", number}, {"keepdim", Chance(30)}}), last, 0);
+}
+
+void Generator::Running(std::string_view name) {
+  auto [x, axis, number] = PickAlong();
+  const auto n = static_cast<double>(ShapeOf(x.value)[axis]);
+  const bool sum = name == "cumsum";
+  if (!sum || x.bound * n > 2000) x = Tame(x, 1);
+  const double bound = sum ? x.bound * n : 1;
+  ir::Value* value = Emit(name, {x.value}, {{"axis", number}, {"dtype", std::string_view("null")}});
+  if (!IsFloat(value->type->dtype)) {
+    AddExact(value, bound, 0);
+    return;
+  }
+  const double unit = value->type->dtype == DType::kFloat64 ? 0 : Epsilon(DType::kFloat32);
+  Add(value, bound, n * (x.error + unit * bound));
+}
+
+void Generator::Argsort() {
+  auto [x, axis, number] = PickAlong();
+  if (!x.exact()) x = NewParam(x.dtype(), AxesOf(x.value));
+  const auto last = static_cast<double>(ShapeOf(x.value)[axis] - 1);
+  AddExact(Emit("argsort", {x.value}, {{"axis", number}, {"descending", Chance(50)}}), last, 0);
+}
+
+void Generator::Flip() {
+  const Item x = PickAny();
+  Ints axes;
+  const int64_t rank = std::ssize(AxesOf(x.value));
+  for (int64_t i = 0; i < rank; ++i) {
+    if (Chance(50)) axes.push_back(i - (Chance(30) ? rank : 0));
+  }
+  AddExact(Emit("flip", {x.value}, {{"axes", Copy(axes)}}), x.bound, x.error);
+}
+
+void Generator::OneHot() {
+  const auto fits = [&](const Item& i) {
+    const bool is_int = i.dtype() == DType::kInt32 || i.dtype() == DType::kInt64;
+    return is_int && i.exact() && AxesOf(i.value).size() < 5 && ElementsOf(i.value) <= options_.elements_max / 4;
+  };
+  Item x = Pick(fits, Chance(50) ? DType::kInt32 : DType::kInt64);
+  if (!fits(x)) x = NewIndices({{ir::AxisKind::kIteration, ExtentOfSize(3)}});
+  const int64_t classes = rng_.Between(options_.zero_extents ? 0 : 1, 4);
+  AddExact(Emit("one_hot", {x.value}, {{"classes", classes}, {"dtype", DTypeName(RandomDType())}}), 1, 0);
 }
 
 }  // namespace hir::testing

@@ -1,11 +1,12 @@
 // Goal: compiled kernels compute what the interpreter does, whatever ops run together.
-// Method: random programs; each is run one op a kernel, merged as far as Accepts allows, and (for every third)
-// with some merges refused.
+// Method: random programs without dead code, as planning has them; each is run one op a kernel, merged as far as
+// Accepts allows, and (for every third) with some merges refused.
 // Output buffers hold garbage first, and bytes behind them are watched (KernelRunner). HIR_SEED=n runs one program.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
+#include "csrc/fusion/passes/dce.h"
 #include "csrc/fusion/passes/decompose_ops.h"
 #include "tests/csrc/codegen/kernel_runner.h"
 #include "tests/property/program_generator.h"
@@ -48,6 +49,7 @@ TEST_P(Kernels, EqualTheInterpreter) {
     const auto want = fusion::Interpret(*program.graph, program.inputs);
     ASSERT_TRUE(want.ok()) << want.status().ToString();
     ASSERT_TRUE(fusion::DecomposeOps(*program.graph).ok());
+    ASSERT_TRUE(fusion::Dce(*program.graph).ok());
     for (const bool merge : {false, true}) {
       KernelRunner runner(seed);
       const auto groups = merge ? Merged(*program.graph, seed % 3 == 0) : Apart(*program.graph);

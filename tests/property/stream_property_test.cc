@@ -25,14 +25,22 @@ void PrintTo(const StreamCase& c, std::ostream* out) { *out << c.name << ", seed
 
 class StreamProperty : public ::testing::TestWithParam<StreamCase> {};
 
+constexpr std::string_view kRefused = "reshape needs more than one chunk of its operands for a chunk of it";
+
 // `ranks` null: simulated ones.
 void RunSeeds(const StreamCase& c, uint64_t count, Ranks* ranks) {
   codegen::cpu::Compiler compiler({});
   const Seeds seeds = SeedsFromEnvironment({.first = c.first_seed, .count = count});
   StreamTally tally;
   int64_t loops = 0, shared = 0;
+  uint64_t refused = 0;
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     auto made = MakeShardedProgram(seed, c.mesh, c.ranks, {}, StreamsOf(seed));
+    // Whether a loop can make a reshape's chunk is asked before axes are split over ranks: of merged ones it may not.
+    if (made.status().code() == Code::kUnimplemented && made.status().message().find(kRefused) != std::string::npos) {
+      ++refused;
+      continue;
+    }
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     SCOPED_TRACE(base::Cat(made->program.Describe(), host::DescribeSegments(made->plan)));
     auto outputs = RunOnRanks(made->plan, made->program.inputs,
@@ -48,8 +56,10 @@ void RunSeeds(const StreamCase& c, uint64_t count, Ranks* ranks) {
     }
   }
   std::cout << seeds.count << " programs equal on " << (ranks == nullptr ? "simulated ranks" : "UCX") << ", seeds from "
-            << seeds.first << ": " << loops << " loops with " << shared << " segments; " << tally.Describe() << "\n";
+            << seeds.first << " but " << refused << " that were refused: " << loops << " loops with " << shared
+            << " segments; " << tally.Describe() << "\n";
   EXPECT_TRUE(seeds.count < 30 || loops > 0);
+  EXPECT_LE(refused * 20, seeds.count);
 }
 
 TEST_P(StreamProperty, EqualsTheProgramWithoutLoops) { RunSeeds(GetParam(), 60, nullptr); }

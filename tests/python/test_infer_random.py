@@ -112,6 +112,10 @@ class Program:
             "sum": lambda: ops.sum(x, self.axes(), r.random() < 0.5),
             "max": lambda: ops.max(x, self.axes(), r.random() < 0.5),
             "mean": lambda: ops.mean(x, self.axes(), r.random() < 0.5),
+            "any": lambda: ops.any(x, self.axes(), r.random() < 0.5),
+            "all": lambda: ops.all(x, self.axes(), r.random() < 0.5),
+            "argmax": lambda: ops.argmax(x, self.axis(), r.random() < 0.5),
+            "argmin": lambda: ops.argmin(x, self.axis(), r.random() < 0.5),
             "var": lambda: ops.var(x, self.axes(), r.randint(0, 1), r.random() < 0.5),
             "broadcast": lambda: ops.broadcast(x, [r.random() < 0.3 for _ in range(r.randint(0, 4))]),
             "broadcast_in_dim": lambda: ops.broadcast_in_dim(
@@ -132,6 +136,12 @@ class Program:
             ),
             "pad": lambda: ops.pad(x, [r.randint(-2, 2) for _ in range(2 * r.randint(0, 2))]),
             "cat": lambda: ops.cat([x, self.tensor()] if r.random() < 0.7 else [x, x], self.axis()),
+            "argsort": lambda: ops.argsort(x, self.axis(), r.random() < 0.5),
+            "cumsum": lambda: ops.cumsum(x, self.axis(), r.choice([DataType.Null, DataType.Float, DataType.Bool])),
+            "cumprod": lambda: ops.cumprod(x, self.axis()),
+            "flip": lambda: ops.flip(x, self.axes()),
+            "one_hot": lambda: ops.one_hot(x, r.randint(-1, 3), r.choice(DTYPES)),
+            "tril": lambda: ops.tril(x, r.randint(-1, 1)),
             "triu": lambda: ops.triu(x, r.randint(-1, 1)),
             "select": lambda: ops.select(x, r.randint(-3, 3), self.axis()),
             "index_select": lambda: ops.index_select(x, self.tensor(), self.axis()),
@@ -139,6 +149,9 @@ class Program:
             "scatter": lambda: ops.scatter(x, self.tensor(), self.tensor(), self.axis()),
             "take_along_axis": lambda: ops.take_along_axis(x, self.tensor(), self.axis()),
             "full": lambda: ops.full([self.extent() for _ in range(r.randint(0, 2))], 1, r.choice(DTYPES)),
+            "uniform": lambda: ops.uniform(
+                0, 1, [self.extent(), self.extent()], r.choice([1, 7, 0.5]), 3, r.choice(DTYPES)
+            ),
             "iota": lambda: ops.iota(self.extent(), dtype=r.choice(DTYPES)),
             "matmul": lambda: ops.matmul(x, self.tensor()),
             "linear": lambda: ops.linear(x, self.tensor(), *([self.tensor()] if r.random() < 0.3 else [])),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hostir
+import numpy_random
 from hostir import DeviceMesh, FusionDefinition, nn
 
 Array = np.ndarray[Any, Any]
@@ -201,3 +202,34 @@ def test_refusals() -> None:
             with pytest.raises(hostir.InvalidArgument) as caught:
                 call()
             assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64], ids=str)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_dropout_drops_the_same_wherever_it_runs(client: hostir.Client, dtype: np.dtype[Any], axis: int | None) -> None:
+    x = RNG.standard_normal((8, 40)).astype(dtype)
+    with FusionDefinition("dropout") as fd:
+        t = fd.define_tensor(shape=[-1, 40], contiguity=True, dtype=dtype)
+        step = fd.define_scalar(dtype=np.int64)
+        fd.add_output(nn.dropout(t, 0.25, 11, step))
+        if axis is not None:
+            t.shard(DeviceMesh([0, 1]), {axis: "mesh_x"})
+    for number in (0, 2**33 + 1):
+        (y,) = client.run(fd, [x, number])
+        kept = numpy_random.uniform(11, number, x.shape, F32) >= 0.25
+        want = np.where(kept, (x.astype(F64 if dtype == F64 else F32) / 0.75).astype(dtype), 0)
+        np.testing.assert_allclose(y.numpy().astype(F64), want.astype(F64), rtol=TOLERANCE[dtype])
+        assert 0.1 < 1 - kept.mean() < 0.4
+
+
+def test_dropout_of_nothing_and_of_all(client: hostir.Client) -> None:
+    x = np.array([1, np.inf, np.nan, -2], F32)
+    with FusionDefinition("dropout") as fd:
+        t = fd.define_tensor(shape=[4], contiguity=True)
+        fd.add_output(nn.dropout(t, 0, 1, 2))
+        fd.add_output(nn.dropout(t, 1, 1, 2))
+    same, none = client.run(fd, [x])
+    np.testing.assert_array_equal(same.numpy(), x)
+    np.testing.assert_array_equal(none.numpy(), np.zeros(4, F32))
+    with pytest.raises(hostir.InvalidArgument, match=r"p=1\.5; it is a probability"), FusionDefinition() as fd:
+        nn.dropout(fd.define_tensor(shape=[4]), 1.5, 1, 2)

@@ -23,6 +23,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cast": {"dtype": hostir.DataType.Float},
     "set": {},
     "segment_set": {},
+    "all": {"dims": [0]},
+    "any": {"dims": [0]},
+    "argmax": {"dim": 0},
+    "argmin": {"dim": 0},
     "max": {"dims": [0]},
     "mean": {"dims": [0]},
     "min": {"dims": [0]},
@@ -45,10 +49,18 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "scatter": {"dim": 0},
     "select": {"index": 0, "dim": 0},
     "take_along_axis": {"dim": 0},
+    "flip": {"dims": [0]},
+    "argsort": {"dim": 0},
+    "cumprod": {"dim": 0},
+    "cumsum": {"dim": 0},
     "full": {"shape": [2], "fill_value": 1, "dtype": hostir.DataType.Int},
     "iota": {"length": 3},
     "size": {"dim": 0},
+    "one_hot": {"classes": 3, "dtype": hostir.DataType.Float},
+    "tril": {},
     "triu": {},
+    "normal": {"mean": 0, "std": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
+    "uniform": {"minval": 0, "maxval": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
     "linear": {},
     "matmul": {},
 }
@@ -86,7 +98,7 @@ def test_every_other_op_has_a_method_that_fits_its_row(monkeypatch: pytest.Monke
             method = {"squeeze_expanded": "squeeze"}.get(name, name)
             if name == "cat":
                 fd.ops.cat([x, x], **arguments)
-            elif name in ("iota", "select"):  # Some of their operands are numbers.
+            elif name in ("iota", "normal", "select", "uniform"):  # Some of their operands are numbers.
                 getattr(fd.ops, name)(*[x] * (name == "select"), **arguments)
             else:
                 operands = 2 if row["operands"] < 0 else row["operands"]

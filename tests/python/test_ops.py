@@ -506,6 +506,47 @@ def test_stride_order_copies(client: hostir.Client) -> None:
     same(run(client, lambda ops, t: ops.stride_order(t, [0, 1]), x), x)
 
 
+# --- order ---
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("shape, axis", [((5, 7), -1), ((6, 2), 0), ((2, 9, 3), 1), ((2, 0), 1)], ids=str)
+@pytest.mark.parametrize("dtype", [F32, BF16, I64, np.dtype(bool)], ids=str)
+def test_sort_and_topk(
+    client: hostir.Client, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any], static: bool
+) -> None:
+    x = special(shape, dtype)
+    count = min(2, shape[axis])
+
+    def of(ops: Any, t: Any) -> list[Any]:
+        return [ops.sort(t, axis), ops.sort(t, axis, True), *ops.topk(t, count, axis), *ops.topk(t, count, axis, False)]
+
+    up, down, most, at_most, least, at_least = run(client, of, x, static=static)
+    wide = x.astype(F64) if x.dtype.kind not in "ib" else x
+    ascending = np.argsort(wide, axis=axis, kind="stable")
+    turned = np.argsort(np.flip(wide, axis), axis=axis, kind="stable")
+    descending = x.shape[axis] - 1 - np.flip(turned, axis)
+    first = [slice(None)] * x.ndim
+    first[axis] = slice(count)
+    identical(up, np.take_along_axis(x, ascending, axis))
+    identical(down, np.take_along_axis(x, descending, axis))
+    identical(most, np.take_along_axis(x, descending, axis)[tuple(first)])
+    identical(least, np.take_along_axis(x, ascending, axis)[tuple(first)])
+    same(at_most, descending[tuple(first)])
+    same(at_least, ascending[tuple(first)])
+
+
+def test_topk_of_more_than_there_is_is_refused(client: hostir.Client) -> None:
+    with (
+        pytest.raises(hostir.InvalidArgument, match=r"topk: k=4, and axis -1 of %x has extent 3"),
+        FusionDefinition() as fd,
+    ):
+        x = fd.define_tensor(shape=[2, 3])
+        fd.ops.topk(x, 4)
+    with pytest.raises(hostir.InvalidArgument, match="4"):
+        run(client, lambda ops, t: list(ops.topk(t, 4)), random((2, 3), F32))
+
+
 # --- indices and triangles ---
 
 

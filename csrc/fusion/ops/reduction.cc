@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "csrc/base/text.h"
-#include "csrc/fusion/infer.h"
-#include "csrc/fusion/op_functions.h"
+#include "csrc/fusion/ops/reduced.h"
 
 namespace hir::fusion {
 namespace {
@@ -33,12 +31,7 @@ Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
   std::vector<ir::Axis> result = axes;
   for (const int64_t axis : reduced) {
     ir::Axis& r = result[static_cast<size_t>(axis)];
-    if (!HasNeutral(kind)) {
-      const std::string name = AxisName(*op.operands[0], static_cast<size_t>(axis));
-      if (r.extent->IsConst(0))
-        return InvalidArgument(base::Cat(name, " has extent 0: of nothing there is no ", op.info->name));
-      HIR_TRY(RequireAtMost(graph, graph.exprs().Const(1), r.extent, base::Cat(op.info->name, " over ", name)));
-    }
+    if (!HasNeutral(kind)) HIR_TRY(RequireElements(graph, op, axes, static_cast<size_t>(axis)));
     r = op.Bool("keepdim") ? ir::Axis{ir::AxisKind::kBroadcast, graph.exprs().Const(1)}
                            : ir::Axis{ir::AxisKind::kReduction, r.extent};
   }

@@ -4,6 +4,10 @@
 
 namespace hir::fusion {
 
+ir::Value* Zero(ir::Builder& builder, DType dtype) {
+  return builder.Make("constant", {}, {{"value", 0.0}, {"dtype", DTypeName(dtype)}});
+}
+
 ir::Value* IntConstant(ir::Builder& builder, int64_t value) {
   return builder.Make("constant", {}, {{"value", static_cast<double>(value)}, {"dtype", std::string_view("i64")}});
 }

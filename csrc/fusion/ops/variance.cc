@@ -1,11 +1,7 @@
 // mean, var, var_sum: sums over axes with the count of elements. Floats keep their type and are summed in f32 or f64;
 // integers and bools become f32.
-#include <algorithm>
-#include <numeric>
-
 #include "csrc/base/text.h"
-#include "csrc/fusion/infer.h"
-#include "csrc/fusion/op_functions.h"
+#include "csrc/fusion/ops/reduced.h"
 
 namespace hir::fusion {
 namespace {
@@ -17,24 +13,7 @@ DType ResultType(const ir::Op& op) {
   return IsFloat(given) ? given : DType::kFloat32;
 }
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
-  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
-  HIR_ASSIGN(std::vector<int64_t> reduced, NormalAxes(op.Ints("axes"), axes.size()));
-  if (reduced.empty()) {
-    reduced.resize(axes.size());
-    std::iota(reduced.begin(), reduced.end(), 0);
-  }
-  SetInts(graph, op, "axes", reduced);
-  std::vector<ir::Axis> result;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    if (std::ranges::find(reduced, static_cast<int64_t>(i)) == reduced.end()) {
-      result.push_back(axes[i]);
-    } else if (op.Bool("keepdim")) {
-      result.push_back({ir::AxisKind::kBroadcast, graph.exprs().Const(1)});
-    }
-  }
-  return SetTensor(graph, op, ResultType(op), result);
-}
+Status Infer(ir::Graph& graph, ir::Op& op) { return InferReduced(graph, op, ResultType(op)); }
 
 // How many elements of the operand go into one of the result.
 const ir::Expr* CountOf(ir::ExprPool& pool, const ir::Op& op) {
@@ -54,21 +33,9 @@ class Elements {
   // The sum over the reduced axes of what `of` makes of each element.
   template <typename Of>
   const Element* Sum(const Of& of) {
-    const std::vector<ir::Axis> axes = ir::ValueAxes(*op_.operands[0]->type);
-    const std::span<const int64_t> reduced = op_.Ints("axes");
-    std::vector<const ir::Expr*> trips;
-    for (const int64_t axis : reduced) trips.push_back(axes[static_cast<size_t>(axis)].extent);
-    const int first = builder_.NewReduceVariables(static_cast<int>(trips.size()));
-    std::vector<const Element*> own;
-    size_t kept = 0;
-    int variable = first;
-    for (size_t i = 0; i < axes.size(); ++i) {
-      const bool is_reduced = std::ranges::find(reduced, static_cast<int64_t>(i)) != reduced.end();
-      own.push_back(is_reduced ? builder_.ReduceIndex(variable++) : index_[kept]);
-      if (!is_reduced || op_.Bool("keepdim")) ++kept;
-    }
-    const Element* x = builder_.Convert(carried_, builder_.Load(op_.operands[0], own));
-    return builder_.Reduce(ReduceKind::kSum, first, trips, of(x));
+    const ReducedLoops loops = LoopsOver(builder_, op_, op_.Ints("axes"), index_);
+    const Element* x = builder_.Convert(carried_, builder_.Load(op_.operands[0], loops.index));
+    return builder_.Reduce(ReduceKind::kSum, loops.first, loops.trips, of(x));
   }
   const Element* Mean() {
     return builder_.Apply(Prim::kDiv, {Sum([](const Element* x) { return x; }), Count(0)});
@@ -131,11 +98,7 @@ class Parts {
     ir::Value* less = builder_.Make("sub", {count, Constant(correction)});
     return builder_.Make("maximum", {less, Constant(0)});
   }
-  ir::Value* Result(ir::Value* x) {
-    ir::Value* rounded = Cast(x, ResultType(op_), ".rounded");
-    // A sum's own type has its reduced axes still.
-    return ir::Equal(*rounded->type, *op_.results[0]->type) ? rounded : builder_.Make("set", {rounded});
-  }
+  ir::Value* Result(ir::Value* x) { return WithoutReductionAxes(builder_, op_, Cast(x, ResultType(op_), ".rounded")); }
   bool keepdim() const { return op_.Bool("keepdim"); }
 
  private:

@@ -33,6 +33,12 @@ Status DecomposeOps(ir::Graph& graph) {
       ir::Builder builder(graph, graph.body, op);
       ir::Op* const last = op->prev;
       ir::Value* now = Decompose(builder, *op);
+      if (!ir::Equal(*now->type, *before.type)) {
+        // A declared type may say an extent in other words, which a guard holds equal, or that one element is stored.
+        const ir::Type* declared[] = {before.type};
+        const auto copy = builder.Add({.name = "set", .operands = {&now, 1}, .declared = declared});
+        if (copy.ok()) now = (*copy)->results[0];
+      }
       for (ir::Op* made = op->prev; made != last; made = made->prev) {
         HIR_CHECK(!IsComposite(CodeOf(*made)));
         made->location = op->location;

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import HostirError
 from ..record import AxisRecord
-from . import contractions, indices, pointwise, reductions, reshape, shapes
+from . import along, contractions, indices, pointwise, reductions, reshape, shapes
 from .extents import symbol
 from .operand import Operand
 from .sizes import Sizes
@@ -26,6 +26,7 @@ _RULES = {
     **shapes.INFER,
     **reshape.INFER,
     **indices.INFER,
+    **along.INFER,
     **contractions.INFER,
 }
 

@@ -1,4 +1,4 @@
-"""Operations whose indices are data. Follows csrc/fusion/ops/gather.cc, scatter.cc, select.cc and their kin."""
+"""Operations whose indices are data. Follows csrc/fusion/ops/gather.cc, scatter.cc, one_hot.cc and their kin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from .operand import Operand, axis_name, broadcast_axes, normal_axis, tensor_axes, type_of, type_text
+from .operand import Operand, axis_name, broadcast_axes, dtype_of, normal_axis, tensor_axes, type_of, type_text
 from .sizes import Sizes
 from .value_type import BROADCAST, INTS, ITERATION, ONE, Axis, ValueType, check, tensor
 
@@ -114,9 +114,18 @@ def _select(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -
     return tensor(type_of(operands[0]).dtype, x)
 
 
+def _one_hot(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    axes = tensor_axes(operands[0], sizes)
+    _check_indices(operands[0])
+    if attrs["classes"] < 0:
+        raise InvalidArgument(f"classes={attrs['classes']}; it is 0 or more")
+    return tensor(dtype_of(attrs), (*axes, (ITERATION, attrs["classes"])))
+
+
 INFER = {
     "gather": _gather,
     "index_select": _index_select,
+    "one_hot": _one_hot,
     "scatter": _scatter,
     "select": _select,
     "take_along_axis": _take_along_axis,

@@ -187,7 +187,7 @@ def _squeeze(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) 
     return _like(operands[0], [axis for k, axis in enumerate(axes) if k not in squeezed])
 
 
-def _triu(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+def _triangle(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
     axes = tensor_axes(operands[0], sizes)
     if len(axes) < 2:
         raise InvalidArgument(f"%{operands[0]._name} has {len(axes)} axes; two are needed")
@@ -195,6 +195,12 @@ def _triu(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> 
         raise InvalidArgument(f"diagonal={attrs['diagonal']} is not in [-2^53, 2^53]")
     # An axis that was stored once is stored in full.
     return _like(operands[0], broadcast_axes([(operands[0], axes), (operands[0], stored(axes[-2:]))], sizes))
+
+
+def _flip(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    axes = tensor_axes(operands[0], sizes)
+    normal_axes(attrs["axes"], len(axes))
+    return _like(operands[0], axes)
 
 
 def _constant(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
@@ -241,6 +247,18 @@ def _iota(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> 
     return _full(op, (), attrs, sizes)
 
 
+def _random(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    for operand in operands:
+        of = type_of(operand)
+        if of.is_tensor or of.dtype not in INTS:
+            what = type_text(operand, sizes)
+            raise InvalidArgument(f"%{operand._name} is {what}; seed and offset are host scalars of i32 or i64")
+    dtype = dtype_of(attrs)
+    if dtype not in FLOATS:
+        raise InvalidArgument(f"dtype={dtype}: random numbers are floats; cast them")
+    return _full(op, (), attrs, sizes)
+
+
 INFER = {
     "broadcast": _broadcast,
     "broadcast_in_dim": _broadcast_in_dim,
@@ -248,13 +266,17 @@ INFER = {
     "constant": _constant,
     "expand": _expand,
     "extent": _extent,
+    "flip": _flip,
     "full": _full,
     "iota": _iota,
+    "normal": _random,
     "pad": _pad,
     "permute": _permute,
     "size": _size,
     "slice": _slice,
     "squeeze": _squeeze,
     "squeeze_expanded": _squeeze,
-    "triu": _triu,
+    "tril": _triangle,
+    "triu": _triangle,
+    "uniform": _random,
 }

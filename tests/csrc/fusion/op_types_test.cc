@@ -124,14 +124,26 @@ TEST(Composite, Types) {
   EXPECT_EQ(of("bf16[i0, 4]", "mean(%x) {axes=[-1], keepdim=false}"), "bf16[i0]");
   EXPECT_EQ(of("i64[i0, 4]", "var(%x) {axes=[0], correction=1, keepdim=true}"), "f32[b, 4]");
   EXPECT_EQ(of("f64[i0, 4]", "var_sum(%x) {axes=[], keepdim=false}"), "f64[]");
+  EXPECT_EQ(of("f64[i0, b:4]", "any(%x) {axes=[0], keepdim=false}"), "bool[b:4]");
+  EXPECT_EQ(of("i32[i0, 4]", "all(%x) {axes=[], keepdim=true}"), "bool[b, b]");
+  EXPECT_EQ(of("bool[i0, b:4]", "argmax(%x) {axis=0, keepdim=false}"), "i64[b:4]");
+  EXPECT_EQ(of("f32[i0, 4]", "argmin(%x) {axis=-1, keepdim=true}"), "i64[i0, b]");
   EXPECT_EQ(of("f32[i0, b:4]", "squeeze_expanded(%x) {axes=[1]}"), "f32[i0]");
   EXPECT_EQ(of("f32[4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
   EXPECT_EQ(of("f32[b:4, 8]", "gather(%x, %j) {axis=1}"), "f32[2, 3]");
   EXPECT_EQ(of("bool[4, 8]", "index_select(%x, %i) {axis=-1}"), "bool[4, i1]");
   EXPECT_EQ(of("i32[2, 8]", "scatter(%x, %j, %j) {axis=1}"), "i32[2, 8]");
   EXPECT_EQ(of("i32[2, b:8]", "scatter(%x, %j, %j) {axis=1}"), "i32[2, 8]");
+  EXPECT_EQ(of("f16[b:4, b:2]", "argsort(%x) {axis=-1, descending=true}"), "i64[b:4, 2]");
+  EXPECT_EQ(of("f16[i0, b:4]", "cumsum(%x) {axis=-1, dtype=null}"), "f16[i0, 4]");
+  EXPECT_EQ(of("bool[i0, b:4]", "cumsum(%x) {axis=0, dtype=null}"), "i64[i0, b:4]");
+  EXPECT_EQ(of("i64[2]", "cumprod(%x) {axis=0, dtype=i32}"), "i32[2]");
+  EXPECT_EQ(of("f16[i0, b:4]", "flip(%x) {axes=[]}"), "f16[i0, b:4]");
+  EXPECT_EQ(of("i32[i0, b:4]", "one_hot(%x) {classes=1, dtype=bf16}"), "bf16[i0, b:4, 1]");
+  EXPECT_EQ(of("f16[i0, b:4, b:8]", "tril(%x) {diagonal=1}"), "f16[i0, 4, 8]");
   EXPECT_EQ(of("f16[b:4, b:8]", "triu(%x) {diagonal=1}"), "f16[4, 8]");
   EXPECT_EQ(TypeOfY("%x: f32[i0, 4, b:3], %k: i32", "%y = select(%x, %k) {axis=0}"), "f32[4, b:3]");
+  EXPECT_EQ(TypeOfY("%x: f32[i0, 3], %s: i32", "%y = normal(%s, %s) {shape=[2*i0, 1], dtype=bf16}"), "bf16[2*i0, 1]");
   EXPECT_EQ(TypeOfY("%x: f32[i0], %s: i64",
                     "%n = size(%x) {axis=0}\n"
                     "%y = iota(%s, %n) {shape=[i0], offset=[0], dtype=f16}"),
@@ -167,6 +179,7 @@ TEST(Guards, AreRecorded) {
   };
   EXPECT_EQ(guards("%x: f32[i0]", "%y = max(%x) {axes=[0], keepdim=false, dtype=null}"),
             "1 <= i0 (max over axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0]", "%y = argmin(%x) {axis=0, keepdim=true}"), "1 <= i0 (argmin over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0], %k: i64[2]", "%y = take_along_axis(%x, %k) {axis=0}"),
             "1 <= i0 (take_along_axis over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0, i1], %k: i64[i2, 3]", "%y = gather(%x, %k) {axis=1}"),

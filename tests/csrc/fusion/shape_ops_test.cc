@@ -144,6 +144,63 @@ TEST(ShapeOps, Triu) {
   EXPECT_EQ(Of("triu(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, 2, kNan, 3})), (Numbers{1, 2, 0, 3}));
 }
 
+TEST(ShapeOps, Tril) {
+  EXPECT_EQ(OfCounting("tril(%x) {diagonal=0}", {3, 3}), (Numbers{0, 0, 0, 3, 4, 0, 6, 7, 8}));
+  EXPECT_EQ(OfCounting("tril(%x) {diagonal=1}", {1, 2, 3}), (Numbers{0, 1, 0, 3, 4, 5}));
+  EXPECT_EQ(OfCounting("tril(%x) {diagonal=-1}", {3, 2}), (Numbers{0, 0, 2, 0, 4, 5}));
+  EXPECT_EQ(Of("tril(%x) {diagonal=0}", "f64[2, 2]", F64({2, 2}, {1, kNan, 2, 3})), (Numbers{1, 0, 2, 3}));
+}
+
+TEST(ShapeOps, Flip) {
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[1]}", {2, 3}), (Numbers{2, 1, 0, 5, 4, 3}));
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[-2]}", {2, 3}), (Numbers{3, 4, 5, 0, 1, 2}));
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[]}", {2, 3}), (Numbers{5, 4, 3, 2, 1, 0}));
+  EXPECT_EQ(OfCounting("flip(%x) {axes=[0]}", {0, 3}), Numbers{});
+  EXPECT_EQ(Of("flip(%x) {axes=[0, 1]}", "f32[i0, b:2]", WrittenOut(F32({3, 1}, {1, kNan, 3}), {3, 2}))[5], 1);
+}
+
+TEST(ShapeOps, OneHot) {
+  EXPECT_EQ(Of("one_hot(%x) {classes=3, dtype=f32}", "i64[4]", I64({4}, {2, -1, 3, 0})),
+            (Numbers{0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(Of("one_hot(%x) {classes=2, dtype=bool}", "i32[2, 1]", I32({2, 1}, {1, INT32_MIN})), (Numbers{0, 1, 0, 0}));
+  EXPECT_EQ(Of("one_hot(%x) {classes=0, dtype=f32}", "i64[2]", I64({2}, {0, 1})), Numbers{});
+}
+
+TEST(ShapeOps, RunningSums) {
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=1, dtype=null}", {2, 3}), (Numbers{0, 1, 3, 3, 7, 12}));
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=-2, dtype=null}", {2, 3}), (Numbers{0, 1, 2, 3, 5, 7}));
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=0, dtype=i32}", {4}), (Numbers{0, 1, 3, 6}));
+  EXPECT_EQ(OfCounting("cumsum(%x) {axis=0, dtype=null}", {0, 3}), Numbers{});
+  EXPECT_EQ(OfCounting("cumprod(%x) {axis=1, dtype=null}", {2, 3}), (Numbers{0, 0, 0, 3, 12, 60}));
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=null}", "bool[3]", Bools({3}, {1, 0, 1})), (Numbers{1, 1, 2}));
+  // Integers wrap; 16 bits do not bound the sum before its end.
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=null}", "i32[2]", I32({2}, {INT32_MAX, 1})),
+            (Numbers{2147483647, 2147483648}));
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=i32}", "i32[2]", I32({2}, {INT32_MAX, 1})),
+            (Numbers{2147483647, -2147483648}));
+  EXPECT_EQ(Of("cumsum(%x) {axis=0, dtype=null}", "f16[3]", Tensor(DType::kFloat16, {3}, {2048, 1, 1})),
+            (Numbers{2048, 2048, 2050}));
+  // Nothing of what comes later.
+  const Numbers sums = Of("cumsum(%x) {axis=0, dtype=null}", "f32[4]", F32({4}, {1, kInf, -kInf, 1}));
+  EXPECT_EQ(sums[0], 1);
+  EXPECT_EQ(sums[1], kInf);
+  EXPECT_TRUE(std::isnan(sums[2]) && std::isnan(sums[3]));
+}
+
+TEST(ShapeOps, Argsort) {
+  const auto of = [](const std::string& type, const HostTensor& x, const std::string& attrs) {
+    return Of("argsort(%x) {" + attrs + "}", type, x);
+  };
+  const HostTensor x = F32({2, 5}, {2, 0, -0.0, 2, 1, kNan, kInf, -kInf, kNan, 0});
+  EXPECT_EQ(of("f32[2, 5]", x, "axis=1, descending=false"), (Numbers{1, 2, 4, 0, 3, 2, 4, 1, 0, 3}));
+  EXPECT_EQ(of("f32[2, 5]", x, "axis=1, descending=true"), (Numbers{0, 3, 4, 1, 2, 0, 3, 1, 4, 2}));
+  EXPECT_EQ(of("f32[2, 5]", x, "axis=0, descending=false"), (Numbers{0, 0, 1, 0, 1, 1, 1, 0, 1, 0}));
+  EXPECT_EQ(of("bool[4]", Bools({4}, {1, 0, 1, 0}), "axis=0, descending=false"), (Numbers{1, 3, 0, 2}));
+  EXPECT_EQ(of("i64[3]", I64({3}, {INT64_MAX, INT64_MIN, INT64_MAX - 1}), "axis=-1, descending=true"),
+            (Numbers{0, 2, 1}));
+  EXPECT_EQ(of("f32[2, 0]", F32({2, 0}, {}), "axis=1, descending=false"), Numbers{});
+}
+
 TEST(ShapeOps, Sequences) {
   const auto of = [](const std::string& type, int64_t start, const std::string& step, const std::string& offset) {
     const std::string body = "%d = constant() {value=" + step +
@@ -241,6 +298,31 @@ TEST(Reductions, Moments) {
   EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bf16[512]", Tensor(DType::kBFloat16, {512}, Numbers(512, 3))),
             Numbers{3});
   EXPECT_EQ(Of("mean(%x) {axes=[0], keepdim=false}", "bool[4]", Bools({4}, {1, 0, 1, 1})), Numbers{0.75});
+}
+
+TEST(Reductions, AnyAndAll) {
+  const auto of = [](const std::string& op, const std::string& type, const HostTensor& x) {
+    return Of(op + "(%x) {axes=[1], keepdim=false}", type, x);
+  };
+  const HostTensor x = F32({4, 2}, {0, -0.0, 0, kNan, 1e-45, kInf, -1, 0});
+  EXPECT_EQ(of("any", "f32[4, 2]", x), (Numbers{0, 1, 1, 1}));
+  EXPECT_EQ(of("all", "f32[4, 2]", x), (Numbers{0, 0, 1, 0}));
+  EXPECT_EQ(of("any", "bool[2, 2]", Bools({2, 2}, {0, 0, 1, 0})), (Numbers{0, 1}));
+  EXPECT_EQ(of("all", "i64[2, 2]", I64({2, 2}, {INT64_MIN, 4, 0, 1})), (Numbers{1, 0}));
+  EXPECT_EQ(of("any", "f32[2, 0]", F32({2, 0}, {})), (Numbers{0, 0}));
+  EXPECT_EQ(of("all", "f32[2, 0]", F32({2, 0}, {})), (Numbers{1, 1}));
+}
+
+TEST(Reductions, PlacesOfTheEnds) {
+  const auto of = [](const std::string& op, const std::string& type, const HostTensor& x) {
+    return Of(op + "(%x) {axis=1, keepdim=false}", type, x);
+  };
+  const HostTensor x = F32({5, 3}, {1, 3, 3, 0, -0.0, 0, 2, kNan, kNan, -kInf, -kInf, kInf, -kInf, -kInf, -kInf});
+  EXPECT_EQ(of("argmax", "f32[5, 3]", x), (Numbers{1, 0, 1, 2, 0}));
+  EXPECT_EQ(of("argmin", "f32[5, 3]", x), (Numbers{0, 0, 1, 0, 0}));
+  EXPECT_EQ(of("argmax", "i64[1, 3]", I64({1, 3}, {INT64_MIN, INT64_MAX - 1, INT64_MAX})), (Numbers{2}));
+  EXPECT_EQ(of("argmin", "bool[2, 2]", Bools({2, 2}, {1, 0, 1, 1})), (Numbers{1, 0}));
+  EXPECT_EQ(OfCounting("argmax(%x) {axis=-2, keepdim=true}", {2, 3}), (Numbers{1, 1, 1}));
 }
 
 TEST(Contractions, Matmul) {
