@@ -301,8 +301,8 @@ class Client:
             x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
             y = fd.ops.set(x)
             fd.add_output(y)
-            _lay_out(x, array.sharding)
-            _lay_out(y, sharding)
+            x.lay_out(array.sharding)
+            y.lay_out(sharding)
         (copy,) = self.run(fd, [array])
         return copy  # type: ignore[no-any-return]
 
@@ -879,16 +879,6 @@ def _check_sound(tensor: Any, array: Array) -> None:
     """Raises what poisoned or lost it."""
     if tensor.error.code != 0:
         raise from_code(tensor.error.code, _with_origin(tensor.error.message, array._origin))
-
-
-def _lay_out(tensor: Tensor, sharding: Sharding) -> None:
-    tensor.set_device_mesh(sharding.mesh)
-    blocks = {axis: names for axis, names in sharding.axes.items() if axis not in sharding.dealt}
-    for axis in reversed(sharding.dealt):  # What is split first comes last, so that the numbers of the others hold.
-        name = str(sharding.axes[axis])
-        tensor.inner_split(axis, sharding.mesh.shape[sharding.mesh.names.index(name)])
-        tensor.axis(axis + 1).parallelize(name)
-    tensor.shard(sharding.mesh, blocks)
 
 
 def _size(name: str, size: int) -> int:

@@ -9,6 +9,7 @@ from .location import caller_location, invalid
 from .mesh import DeviceMesh, ParallelType, as_parallel_type
 from .numbers import as_axis
 from .record import AnnotationRecord
+from .sharding import Sharding
 from .value import Value
 
 
@@ -109,6 +110,16 @@ class TensorLayout(Value):
             for parallel_type in given if several else (given,):
                 kind = as_parallel_type(parallel_type, mesh).value
                 self._annotate("shard", axis=as_axis("shard", axis), parallel_type=kind)
+
+    def lay_out(self, sharding: Sharding) -> None:
+        """Laid out as a Sharding says, that of an array, say: ``x.lay_out(Sharding([0, 1], {0: "mesh_x"}))``."""
+        self.set_device_mesh(sharding.mesh)
+        blocks = {axis: names for axis, names in sharding.axes.items() if axis not in sharding.dealt}
+        for axis in reversed(sharding.dealt):  # What is split first comes last, so that the numbers of the others hold.
+            name = str(sharding.axes[axis])
+            self.inner_split(axis, sharding.mesh.shape[sharding.mesh.names.index(name)])
+            self.axis(axis + 1).parallelize(name)
+        self.shard(sharding.mesh, blocks)
 
     def _mesh(self) -> DeviceMesh | None:
         """As set_device_mesh set it."""

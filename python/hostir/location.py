@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -16,24 +19,44 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LINE_CHARACTERS = 160
 _TEXTS: dict[tuple[str, int], str] = {}  # By file and line: a program records many ops of one line.
 _TEXTS_MAX = 1 << 14
+_told = threading.local()
+
+
+@contextlib.contextmanager
+def on_behalf_of(location: str) -> Iterator[None]:
+    """Calls inside are those of another line than the one that runs: of a program that was traced before, say."""
+    before = getattr(_told, "location", "")
+    _told.location = location
+    try:
+        yield
+    finally:
+        _told.location = before
 
 
 def caller_location() -> str:
     """``mlp.py:12: y = fd.ops.linear(x, w)`` for the innermost frame outside this package; empty when there is none."""
+    told = getattr(_told, "location", "")
+    if told:
+        return str(told)
     frame = _caller()
     if frame is None:
         return ""
-    at = frame.f_code.co_filename, frame.f_lineno
+    return location_text(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+
+
+def location_text(path: str, number: int, module: dict[str, Any] | None = None) -> str:
+    """``mlp.py:12: y = fd.ops.linear(x, w)`` for a line of a file; ``module``: the globals of what is not in a file."""
+    at = path, number
     text = _TEXTS.get(at)
     if text is None:
-        text = _text(*at, frame.f_globals)
+        text = _text(path, number, module)
         if len(_TEXTS) >= _TEXTS_MAX:
             _TEXTS.clear()
         _TEXTS[at] = text
     return text
 
 
-def _text(path: str, number: int, module: dict[str, Any]) -> str:
+def _text(path: str, number: int, module: dict[str, Any] | None) -> str:
     line = linecache.getline(path, number, module).strip()
     if len(line) > _LINE_CHARACTERS:
         line = line[: _LINE_CHARACTERS - 3] + "..."
