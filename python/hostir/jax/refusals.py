@@ -1,0 +1,75 @@
+"""What a program of JAX asks for and hostir does not do: errors that name it, its shapes and the user's line."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import Unimplemented
+from ..location import location_text
+
+_OURS = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (jax.__file__, os.path.dirname(os.path.abspath(__file__)))
+)
+
+# What to write instead, by primitive.
+REMEDIES = {
+    "while": "write a Python loop, or lax.scan or lax.fori_loop with constant bounds",
+    "conv_general_dilated": "cut patches by reshape and transpose and multiply matrices",
+    "dot_general": "multiply matrices of floats, int32 or int64",
+    "random_bits": "draw it outside and pass it as an argument, or make the key inside from a constant seed",
+    "random_split": "split keys outside and pass what is drawn with them, or make the key inside from a constant seed",
+    "random_wrap": "draw outside and pass the numbers as an argument, or make the key inside from a constant seed",
+}
+_REMEDY = "compute it outside of the function and pass it as an argument"
+
+
+def refused(equation: Any, why: str, remedy: str = "") -> Unimplemented:
+    """The error for an equation of a jaxpr that no program of hostir can do."""
+    name = equation.primitive.name
+    types = f"{_types(equation.invars)} -> {_types(equation.outvars)}"
+    at = line_of(equation)
+    remedy = remedy or REMEDIES.get(name, _REMEDY)
+    return Unimplemented(f"hostir.jax: {name} of {types}: {why}; {remedy}{f' ({at})' if at else ''}")
+
+
+def type_text(aval: Any) -> str:
+    """``float32[3,4]``, as JAX writes it."""
+    dtype = getattr(aval, "dtype", None)
+    return f"{dtype}[{','.join(map(str, getattr(aval, 'shape', ())))}]"
+
+
+def _types(variables: Sequence[Any]) -> str:
+    texts = [type_text(variable.aval) for variable in variables]
+    shown = texts if len(texts) <= 6 else [*texts[:5], f"... {len(texts)} in all"]
+    return f"({', '.join(shown)})" if len(texts) != 1 else shown[0]
+
+
+def line_of(equation: Any) -> str:
+    """``model.py:12: y = jnp.exp(x)``, the user's line that an equation comes from; empty where JAX kept none."""
+    traceback = equation.source_info.traceback
+    for frame in traceback.frames if traceback is not None else ():
+        if _is_users(frame.file_name):
+            return location_text(frame.file_name, frame.line_num)
+    return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users(path: str) -> bool:
+    return not os.path.abspath(path).startswith(_OURS)
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether it is the type of JAX's random keys."""
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.extended))
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """NumPy's type for one of JAX; None for those of keys."""
+    return None if is_key(dtype) else np.dtype(dtype)

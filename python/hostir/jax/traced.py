@@ -1,0 +1,203 @@
+"""A function of JAX, traced for arguments of known types, as a FusionDefinition."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..array import Array
+from ..client import Client
+from ..definition import FusionDefinition
+from ..errors import Unimplemented
+from ..mesh import DeviceMesh
+from ..sharding import Sharding
+from ..values import Scalar, Tensor
+from . import control, indices, pointwise, reductions, shapes  # noqa: F401  (They register their rules.)
+from .layouts import abstract_mesh, broadcast, first_mesh, sharding_of
+from .refusals import is_key, type_text
+from .walk import TYPES, Known, Value, Walk
+
+_NUMBERS = (bool, int, float)
+_WHOLE = Sharding([0])
+
+
+class Argument:
+    """A leaf of the arguments: what is traced, and how each call's value becomes the program's."""
+
+    def __init__(self, name: str, leaf: Any) -> None:
+        self.name = name
+        self.sharding = leaf.sharding if type(leaf) is Array and leaf.sharding != _WHOLE else None
+        is_number = type(leaf) in _NUMBERS
+        given = np.dtype(type(leaf)) if is_number else leaf.dtype
+        if is_key(given):
+            raise Unimplemented(
+                f"hostir.jax: argument {name} is a random key; draw outside and pass the numbers, or make it inside"
+                " from a constant seed: jax.random.key(0)"
+            )
+        dtype = jax.dtypes.canonicalize_dtype(given)
+        if dtype not in TYPES:
+            known = ", ".join(map(str, TYPES))
+            raise Unimplemented(
+                f"hostir.jax: argument {name} is {type_text(leaf)}; hostir has {known}: convert it before,"
+                f" {name}.astype({'jnp.int32' if dtype.kind in 'iu' else 'jnp.float32'})"
+            )
+        is_weak = is_number or bool(getattr(leaf, "weak_type", False))
+        self.aval = jax.ShapeDtypeStruct(np.shape(leaf), dtype, weak_type=is_weak)
+        self.is_scalar = not self.aval.shape and type(leaf) is not Array  # Given with the request.
+        self.dtype = np.dtype(given if type(leaf) is Array else dtype)
+        self._converts = not self.is_scalar and self.dtype != given
+
+    def value(self, leaf: Any) -> Any:
+        """What a run takes for ``leaf``. Elements of JAX on the host are not copied here."""
+        if type(leaf) is Array:
+            return leaf
+        if self.is_scalar:
+            return self._number(leaf)
+        if isinstance(leaf, jax.Array) and getattr(leaf.device, "platform", "") == "cpu":
+            leaf = np.asarray(leaf)
+        return np.asarray(leaf).astype(self.dtype) if self._converts else leaf
+
+    def _number(self, leaf: Any) -> Any:
+        number = leaf if type(leaf) in _NUMBERS else np.asarray(leaf).item()
+        if self.dtype.kind == "i" and not np.iinfo(self.dtype).min <= number <= np.iinfo(self.dtype).max:
+            raise OverflowError(f"argument {self.name}: {number} does not fit {self.dtype}")
+        return number
+
+
+class Traced:
+    """The program of one set of types, and what its runs bring and return."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        arguments: Sequence[Argument],
+        tree: Any,
+        *,
+        mesh: DeviceMesh | None,
+        in_shardings: Sequence[Any],
+        out_shardings: Any,
+        donated: Sequence[bool],
+    ) -> None:
+        self._arguments = arguments
+        self._brought_to: dict[Client, list[Array]] = {}
+        ranks = [len(argument.aval.shape) for argument in arguments]
+        given = [
+            sharding_of(each, mesh, rank, f"argument {argument.name}")
+            for each, rank, argument in zip(in_shardings, ranks, arguments, strict=True)
+        ]
+        layouts = [each or argument.sharding for each, argument in zip(given, arguments, strict=True)]
+        avals = jax.tree_util.tree_unflatten(tree, [argument.aval for argument in arguments])
+        context = jax.sharding.use_abstract_mesh(abstract_mesh(mesh)) if mesh is not None else contextlib.nullcontext()
+        with context:
+            closed, shape = jax.make_jaxpr(function, return_shape=True)(*avals[0], **avals[1])
+        leaves, self._out_tree = jax.tree_util.tree_flatten(shape)
+        wanted = broadcast(out_shardings, self._out_tree, "out_shardings")
+        out_layouts = [
+            sharding_of(each, mesh, len(leaf.shape), f"result {place}")
+            for place, (each, leaf) in enumerate(zip(wanted, leaves, strict=True))
+        ]
+        self._mesh = mesh or first_mesh([*layouts, *out_layouts])
+        whole = Sharding(self._mesh) if self._mesh is not None else None
+        with FusionDefinition(name) as fd:
+            fd._composing = "value"
+            walk = Walk(fd, self._mesh)
+            inputs = [
+                self._input(fd, argument, layout or whole) for argument, layout in zip(arguments, layouts, strict=True)
+            ]
+            values = [self._as_traced(walk, argument, value) for argument, value in zip(arguments, inputs, strict=True)]
+            results = walk.run(closed.jaxpr, closed.consts, values)
+            aliases = _aliases(inputs, arguments, donated, leaves)
+            taken: list[Tensor] = [value for value in inputs if isinstance(value, Tensor)]
+            for result, alias, layout in zip(results, aliases, out_layouts, strict=True):
+                tensor = _own(walk, result, taken)
+                if layout is not None:
+                    tensor.lay_out(layout)
+                elif alias is not None:
+                    place = next(k for k, value in enumerate(inputs) if value is alias)
+                    if (same := layouts[place] or whole) is not None:
+                        tensor.lay_out(same)
+                fd.add_output(tensor, alias)
+            for tensor, _ in walk.brought:
+                if whole is not None:
+                    tensor.lay_out(whole)
+        self._brought = walk.brought
+        self.definition = fd
+
+    def _input(self, fd: FusionDefinition, argument: Argument, layout: Sharding | None) -> Tensor | Scalar:
+        name = _input_name(fd, argument.name)
+        if argument.is_scalar:
+            return fd.define_scalar(dtype=argument.dtype, name=name)
+        tensor = fd.define_tensor(argument.aval.shape, True, argument.dtype, name=name)
+        if layout is not None:
+            tensor.lay_out(layout)
+        return tensor
+
+    def _as_traced(self, walk: Walk, argument: Argument, value: Tensor | Scalar) -> Value:
+        if isinstance(value, Scalar):
+            return walk.ops.full([], 1, argument.dtype) * value
+        dtype = np.dtype(argument.aval.dtype)
+        return value if value.dtype == dtype else walk.ops.cast(value, dtype)
+
+    def run(self, client: Client, leaves: Sequence[Any]) -> Any:
+        values = [argument.value(leaf) for argument, leaf in zip(self._arguments, leaves, strict=True)]
+        if self._brought:
+            values += self._brought_arrays(client)
+        results = client.run(self.definition, values)
+        return jax.tree_util.tree_unflatten(self._out_tree, results)
+
+    def _brought_arrays(self, client: Client) -> list[Array]:
+        arrays = self._brought_to.get(client)
+        if arrays is None:
+            arrays = [client.put(array, tensor) for tensor, array in self._brought]
+            kept = {other: those for other, those in self._brought_to.items() if not other.closed}
+            self._brought_to = {**kept, client: arrays}
+        return arrays
+
+
+def _input_name(fd: FusionDefinition, path: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.]", "_", path)[:200]
+    name = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
+    return fd._new_name(name) if name in fd._names else name
+
+
+def _aliases(
+    inputs: Sequence[Any], arguments: Sequence[Argument], donated: Sequence[bool], results: Sequence[Any]
+) -> list[Any]:
+    """For each result the donated input of its type whose place it takes, the first that is left."""
+    free = [
+        (value, (argument.aval.shape, argument.dtype))
+        for value, argument, is_donated in zip(inputs, arguments, donated, strict=True)
+        if is_donated and isinstance(value, Tensor)
+    ]
+    aliases: list[Any] = []
+    for result in results:
+        place = next((k for k, (_, of) in enumerate(free) if of == (result.shape, result.dtype)), None)
+        aliases.append(None if place is None else free.pop(place)[0])
+    return aliases
+
+
+def _own(walk: Walk, result: Value, taken: list[Tensor]) -> Tensor:
+    """``result`` as a tensor that is no other result's, and no input."""
+    tensor = walk.tensor(result)
+    if isinstance(result, Known) or any(tensor is other for other in taken):
+        tensor = walk.ops.set(tensor)
+    taken.append(tensor)
+    return tensor
+
+
+def static_arguments(function: Callable[..., Any], statics: dict[int, Any], count: int) -> Callable[..., Any]:
+    """``function`` of the other arguments; ``statics`` by place among all ``count``."""
+    if not statics:
+        return function
+
+    def of_the_others(*args: Any, **kwargs: Any) -> Any:
+        others = iter(args)
+        return function(*[statics[k] if k in statics else next(others) for k in range(count)], **kwargs)
+
+    return of_the_others
