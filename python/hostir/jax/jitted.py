@@ -15,11 +15,11 @@ from ..array import Array
 from ..client import Client
 from ..connecting import default_client
 from ..definition import FusionDefinition
+from ..errors import InvalidArgument
 from ..location import invalid, located
+from ..sharding import Sharding
 from .layouts import broadcast, device_mesh
-from .traced import Argument, Traced, static_arguments
-
-_NUMBERS = (bool, int, float)
+from .traced import NUMBERS, Argument, Traced, static_arguments
 
 
 def jit(
@@ -83,11 +83,13 @@ class Jitted:
         self._client = client
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
         self._mesh = device_mesh(mesh)
+        self._usual = Sharding([0] if self._mesh is None else self._mesh)  # How host arrays come to lie.
         self._donated = _places("donate_argnums", donate_argnums)
         self._static = _places("static_argnums", static_argnums)
         if both := self._donated & self._static:
             raise invalid(f"jit: argument {min(both)} is donated and static; a static one has no memory")
         self._traced: dict[Any, Traced] = {}
+        self._told: dict[Any, list[bool]] = {}  # By structure, for each leaf whether in_shardings says how it lies.
         self._tracing = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,6 +109,33 @@ class Jitted:
         """
         return self._of(args, kwargs)[0].definition
 
+    def _signature(self, leaf: Any, is_told: bool) -> Any:
+        """What of an argument's leaf another program depends on."""
+        kind = type(leaf)
+        if kind is Array:
+            layout = leaf.sharding
+            usual = is_told or layout is self._usual or layout == self._usual
+            return leaf.shape, leaf.dtype, False, None if usual else layout
+        if kind in NUMBERS:
+            return kind
+        if isinstance(leaf, jax.core.Tracer):
+            raise InvalidArgument(  # A line would be one of JAX.
+                "hostir.jax.jit is called inside of a transformation of JAX (grad, vmap, jit); transform what is inside"
+                " of it: hostir.jax.jit(jax.grad(f))"
+            )
+        if isinstance(leaf, jax.Array):
+            return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), None  # Keys have none.
+        if isinstance(leaf, np.ndarray):
+            return leaf.shape, _canonical(leaf.dtype), False, None
+        if isinstance(leaf, np.generic):
+            return leaf.dtype
+        raise TypeError(
+            located(
+                f"hostir.jax.jit: an argument is a {kind.__name__}; arguments are trees of arrays and numbers, others"
+                " are static (static_argnums)"
+            )
+        )
+
     def _of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[Any]]:
         statics: dict[int, Any] = {}
         given = args
@@ -114,7 +143,10 @@ class Jitted:
             statics = {k: arg for k, arg in enumerate(args) if k in self._static}
             args = tuple(arg for k, arg in enumerate(args) if k not in self._static)
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-        key: Any = (tree, *map(_signature, leaves))
+        told = self._told.get(tree)
+        if told is None:
+            told = self._told[tree] = [each is not None for each in self._layouts(args, len(leaves))]
+        key: Any = (tree, jax.config.jax_enable_x64, *map(self._signature, leaves, told))
         if statics:
             key = (key, tuple((k, type(value), value) for k, value in sorted(statics.items())))
         try:
@@ -139,22 +171,25 @@ class Jitted:
             by_place = path[0].idx == 0
             root = names[places[path[1].idx]] if by_place else str(path[1].key)
             rest = [_key_text(key) for key in path[2:]]
-            arguments.append(Argument(".".join([root, *rest]), leaf))
+            arguments.append(Argument(".".join([root, *rest]), leaf, self._usual))
             donated.append(by_place and places[path[1].idx] in self._donated)
-        in_shardings: list[Any] = [None] * len(found)
-        if self._in_shardings is not None:
-            structure = jax.tree_util.tree_structure(args)
-            in_shardings[: structure.num_leaves] = broadcast(self._in_shardings, structure, "in_shardings")
         return Traced(
             static_arguments(self._function, statics, len(given)),
             _program_name(self._function),
             arguments,
             tree,
             mesh=self._mesh,
-            in_shardings=in_shardings,
+            in_shardings=self._layouts(args, len(found)),
             out_shardings=self._out_shardings,
             donated=donated,
         )
+
+    def _layouts(self, args: tuple[Any, ...], count: int) -> list[Any]:
+        """For each of ``count`` leaves what ``in_shardings`` says; those of keywords, which come last, have nothing."""
+        found = []
+        if self._in_shardings is not None:
+            found = broadcast(self._in_shardings, jax.tree_util.tree_structure(args), "in_shardings")
+        return [*found, *[None] * (count - len(found))]
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
         """Of the positional arguments."""
@@ -169,28 +204,15 @@ class Jitted:
         return f"<hostir.jax.jit of {_program_name(self._function)}: {len(self._traced)} programs>"
 
 
-def _signature(leaf: Any) -> Any:
-    """What of an argument's leaf another program depends on."""
-    kind = type(leaf)
-    if kind is Array:
-        return leaf.shape, leaf.data_type, leaf.sharding
-    if kind in _NUMBERS:
-        return kind
-    if isinstance(leaf, jax.core.Tracer):
-        raise invalid(
-            "hostir.jax.jit is called inside of a transformation of JAX (grad, vmap, jit); transform what is inside"
-            " of it: hostir.jax.jit(jax.grad(f))"
-        )
-    if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.weak_type
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf.shape, leaf.dtype
-    raise TypeError(
-        located(
-            f"hostir.jax.jit: an argument is a {kind.__name__}; arguments are trees of arrays and numbers, others"
-            " are static (static_argnums)"
-        )
-    )
+@functools.lru_cache(maxsize=64)
+def _cut(dtype: np.dtype[Any], has_64_bits: bool) -> np.dtype[Any]:
+    cut: np.dtype[Any] = jax.dtypes.canonicalize_dtype(dtype)
+    return cut
+
+
+def _canonical(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """As JAX takes a host array: without jax_enable_x64 it has 32 bits of 64."""
+    return _cut(dtype, jax.config.jax_enable_x64) if dtype.itemsize >= 8 else dtype
 
 
 def _client_of(leaves: Sequence[Any]) -> Client:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ..errors import Unimplemented
-from ..location import location_text
+from ..location import caller_location, location_text
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
@@ -23,10 +23,8 @@ REMEDIES = {
     "while": "write a Python loop, or lax.scan or lax.fori_loop with constant bounds",
     "conv_general_dilated": "cut patches by reshape and transpose and multiply matrices",
     "dot_general": "multiply matrices of floats, int32 or int64",
-    "random_bits": "draw it outside and pass it as an argument, or make the key inside from a constant seed",
-    "random_split": "split keys outside and pass what is drawn with them, or make the key inside from a constant seed",
-    "random_wrap": "draw outside and pass the numbers as an argument, or make the key inside from a constant seed",
 }
+_DRAW = "draw outside and pass the numbers, or make the key inside from a constant seed: jax.random.key(0)"
 _REMEDY = "compute it outside of the function and pass it as an argument"
 
 
@@ -34,8 +32,8 @@ def refused(equation: Any, why: str, remedy: str = "") -> Unimplemented:
     """The error for an equation of a jaxpr that no program of hostir can do."""
     name = equation.primitive.name
     types = f"{_types(equation.invars)} -> {_types(equation.outvars)}"
-    at = line_of(equation)
-    remedy = remedy or REMEDIES.get(name, _REMEDY)
+    at = line_of(equation) or caller_location()
+    remedy = remedy or REMEDIES.get(name) or (_DRAW if name.startswith("random_") else _REMEDY)
     return Unimplemented(f"hostir.jax: {name} of {types}: {why}; {remedy}{f' ({at})' if at else ''}")
 
 

@@ -22,17 +22,16 @@ from .layouts import abstract_mesh, broadcast, first_mesh, sharding_of
 from .refusals import is_key, type_text
 from .walk import TYPES, Known, Value, Walk
 
-_NUMBERS = (bool, int, float)
-_WHOLE = Sharding([0])
+NUMBERS = (bool, int, float)
 
 
 class Argument:
     """A leaf of the arguments: what is traced, and how each call's value becomes the program's."""
 
-    def __init__(self, name: str, leaf: Any) -> None:
+    def __init__(self, name: str, leaf: Any, usual: Sharding) -> None:
         self.name = name
-        self.sharding = leaf.sharding if type(leaf) is Array and leaf.sharding != _WHOLE else None
-        is_number = type(leaf) in _NUMBERS
+        self.sharding = leaf.sharding if type(leaf) is Array and leaf.sharding != usual else None
+        is_number = type(leaf) in NUMBERS
         given = np.dtype(type(leaf)) if is_number else leaf.dtype
         if is_key(given):
             raise Unimplemented(
@@ -48,9 +47,8 @@ class Argument:
             )
         is_weak = is_number or bool(getattr(leaf, "weak_type", False))
         self.aval = jax.ShapeDtypeStruct(np.shape(leaf), dtype, weak_type=is_weak)
-        self.is_scalar = not self.aval.shape and type(leaf) is not Array  # Given with the request.
+        self.is_scalar = is_number or isinstance(leaf, np.generic)  # Given with the request.
         self.dtype = np.dtype(given if type(leaf) is Array else dtype)
-        self._converts = not self.is_scalar and self.dtype != given
 
     def value(self, leaf: Any) -> Any:
         """What a run takes for ``leaf``. Elements of JAX on the host are not copied here."""
@@ -60,10 +58,10 @@ class Argument:
             return self._number(leaf)
         if isinstance(leaf, jax.Array) and getattr(leaf.device, "platform", "") == "cpu":
             leaf = np.asarray(leaf)
-        return np.asarray(leaf).astype(self.dtype) if self._converts else leaf
+        return leaf if leaf.dtype == self.dtype else np.asarray(leaf).astype(self.dtype)  # 64 bits, which JAX cuts.
 
     def _number(self, leaf: Any) -> Any:
-        number = leaf if type(leaf) in _NUMBERS else np.asarray(leaf).item()
+        number = leaf if type(leaf) in NUMBERS else np.asarray(leaf).item()
         if self.dtype.kind == "i" and not np.iinfo(self.dtype).min <= number <= np.iinfo(self.dtype).max:
             raise OverflowError(f"argument {self.name}: {number} does not fit {self.dtype}")
         return number

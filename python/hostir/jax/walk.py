@@ -7,6 +7,7 @@ program brings itself.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -162,18 +163,19 @@ class Walk:
         return as_number(number) if number is not None and is_exact(number) else self.tensor(value)
 
     def operands(self, equation: Any, values: Sequence[Value]) -> list[Any]:
-        """Those of an equation on elements: numbers where they are, but not if no tensor had the result's shape."""
+        """Those of an equation on elements: numbers where they are, if the tensors make the result's shape."""
         operands = [self.operand(value) for value in values]
         shape = equation.outvars[0].aval.shape
-        if not any(isinstance(o, Tensor) and o.shape == shape for o in operands):
+        given = [extents(operand) for operand in operands if isinstance(operand, Tensor)]
+        if np.broadcast_shapes(*given) != shape:
             operands[0] = self.stretched(self.tensor(values[0]), shape)
         return operands
 
     def stretched(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """A tensor without axes, or of the shape already, as one of the shape."""
+        """As NumPy broadcasts it to ``shape``."""
         if tensor.shape == tuple(shape):
             return tensor
-        return self.ops.broadcast_in_dim(tensor, list(shape), [])
+        return self.ops.broadcast_in_dim(tensor, list(shape), list(range(len(shape) - tensor.ndim, len(shape))))
 
     def iota(self, shape: Sequence[int], axis: int, dtype: Any = np.int32) -> Tensor:
         """The place along ``axis``."""
@@ -199,7 +201,8 @@ class Walk:
     def _equation(self, equation: Any, values: list[Value]) -> list[Value]:
         name = equation.primitive.name
         if name in INLINED:
-            return as_list(RULES[name](self, equation, values))
+            with _on_its_line(equation):
+                return as_list(RULES[name](self, equation, values))
         knows = not equation.effects and name != "sharding_constraint"
         if knows and all(isinstance(value, Known) for value in values) and self._is_small(equation, values):
             return self._known(equation, cast("list[Known]", values))
@@ -213,10 +216,9 @@ class Walk:
         if name not in RULES:
             raise refused(equation, "there is no such operation in hostir")
         fd, made = self.definition, []
-        location = line_of(equation)
         composing, fd._composing = fd._composing, re.sub(r"\W", "_", name)  # What values are called.
         try:
-            with on_behalf_of(location):
+            with _on_its_line(equation):
                 if all(0 in variable.aval.shape for variable in equation.outvars):
                     made = [self.full(v.aval.shape, 0, v.aval.dtype) for v in equation.outvars]
                 else:
@@ -277,6 +279,12 @@ def _shortened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if (array == first).all() and (first != 0 or not np.signbit(array).any()):  # 0 and -0 are equal.
             return np.broadcast_to(first.reshape(()), array.shape)
     return array
+
+
+def _on_its_line(equation: Any) -> contextlib.AbstractContextManager[None]:
+    """What an equation without a line of its own records is on the line of the one that it is in."""
+    line = line_of(equation)
+    return on_behalf_of(line) if line else contextlib.nullcontext()
 
 
 def extents(tensor: Tensor) -> list[int]:
