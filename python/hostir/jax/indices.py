@@ -15,6 +15,7 @@ from .shapes import part
 from .walk import Known, Value, Walk, extents, rule
 
 _WRITE_ONE = "index one element an axis"
+_PRODUCT_LEAST = 8  # Updates, and elements of one, from which on a product of matrices adds them.
 
 
 @rule("dynamic_slice")
@@ -214,10 +215,40 @@ def _hits(walk: Walk, places: _Places) -> Tensor:
 def _sums(walk: Walk, places: _Places, x: Tensor, updates: Tensor) -> Tensor:
     ops, batch = walk.ops, len(places.batching)
     hits = _hits(walk, places)
+    count, window = extents(updates)[batch], math.prod(extents(updates)[batch + 1 :])
+    if x.dtype.kind not in "ib" and min(count, window) >= _PRODUCT_LEAST:
+        return x + ops.cast(_product(walk, hits, updates), x.dtype)
     wide = [*extents(hits), *(int(n) for n in x.shape[batch + 1 :])]
     chosen = ops.broadcast_in_dim(hits, wide, list(range(batch + 2)))
     spread = ops.broadcast_in_dim(updates, wide, [k for k in range(len(wide)) if k != batch])
     return x + ops.sum(ops.where(chosen, spread, 0), [batch + 1], dtype=x.dtype)
+
+
+def _product(walk: Walk, hits: Tensor, updates: Tensor) -> Tensor:
+    """The sums as a product of matrices, which is many times as fast. As 0 times infinity is NaN, only finite updates
+    are multiplied; beside them it is counted how many are infinite or NaN, by 1 for what is above all and by a number
+    beyond all counts for what is below all; a NaN is both."""
+    ops, batch = walk.ops, hits.ndim - 2
+    shape = extents(updates)
+    lead, count, window = shape[:batch], shape[batch], shape[batch + 1 :]
+    width = math.prod(window)
+    wide = np.dtype(np.float64 if updates.dtype == np.float64 else np.float32)
+    rows = ops.cast(ops.reshape(updates, [*lead, count, width]), wide)
+    is_nan, is_finite = ops.isnan(rows), ops.isfinite(rows)
+    above = ops.logical_or(is_nan, ops.isposinf(rows))
+    below = ops.logical_or(is_nan, ops.isneginf(rows))
+    counted = [ops.cast(above, wide), ops.cast(below, wide)]
+    beyond = float(1 << 12)
+    if count < beyond:  # Both counts fit one float32.
+        counted = [counted[0] + counted[1] * beyond]
+    product = ops.matmul(ops.cast(hits, wide), ops.cat([ops.where(is_finite, rows, 0.0), *counted], batch + 1))
+    sums, *found = [part(walk, product, batch + 1, k * width, width) for k in range(1 + len(counted))]
+    if len(found) == 1:
+        below = ops.floor(found[0] * (1 / beyond))
+        found = [found[0] - below * beyond, below]
+    has_above, has_below = ops.gt(found[0], 0.0), ops.gt(found[1], 0.0)
+    sums = ops.where(has_above, ops.where(has_below, math.nan, math.inf), ops.where(has_below, -math.inf, sums))
+    return ops.reshape(sums, [*lead, extents(hits)[batch], *window])
 
 
 def _lasts(walk: Walk, places: _Places, x: Tensor, updates: Tensor) -> Tensor:

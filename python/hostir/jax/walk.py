@@ -8,6 +8,7 @@ program brings itself.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -120,6 +121,7 @@ class Walk:
         self.mesh = mesh
         self.ops: Ops = definition.ops
         self.brought: list[tuple[Tensor, np.ndarray[Any, Any]]] = []
+        self._brought_by_content: dict[Any, Tensor] = {}
         self._constants: dict[int, Known] = {}  # Of jaxprs, by id: one that several use is brought once.
         self._kept: list[Any] = []  # So that no id is used anew.
 
@@ -145,10 +147,17 @@ class Walk:
             return self.full(known.array.shape, number, known.array.dtype)
         if known.make is not None:
             return known.make()
-        array = np.ascontiguousarray(known.array)
-        name = f"constant.{len(self.brought)}"
-        tensor = self.definition.define_tensor(array.shape, True, array.dtype, name=name)
-        self.brought.append((tensor, array))
+        return self._bring(np.ascontiguousarray(known.array).reshape(known.array.shape))
+
+    def _bring(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """As an input of its own, which equal arrays share."""
+        key = array.dtype, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
+        tensor = self._brought_by_content.get(key)
+        if tensor is None:
+            name = f"constant.{len(self.brought)}"
+            tensor = self.definition.define_tensor(array.shape, True, array.dtype, name=name)
+            self._brought_by_content[key] = tensor
+            self.brought.append((tensor, array))
         return tensor
 
     def full(self, shape: Sequence[int], number: Any, dtype: Any) -> Tensor:
@@ -259,11 +268,12 @@ class Walk:
             return [Known(np.broadcast_to(number, outvars[0].aval.shape))]
         results = equation.primitive.bind(*[value.array for value in values], **equation.params)
         made: list[Value] = []
-        cheap = name in _CHEAP and all(value.number is not None or value.make is not None for value in values)
-        results = as_list(results)
-        for place, result in enumerate(results):
+        is_ours = all(numpy_dtype(v.aval.dtype) in TYPES for v in (*equation.invars, *outvars))
+        largest = max((value.array.size for value in values if value.number is None), default=0)
+        made_of_made = all(value.number is not None or value.make is not None for value in values)
+        for place, result in enumerate(as_list(results)):
             make = None
-            if cheap and all(numpy_dtype(v.aval.dtype) in TYPES for v in (*equation.invars, *outvars)):
+            if is_ours and name in _CHEAP and (made_of_made or result.size > largest):  # Else what is brought grows.
                 make = self._maker(equation, values, place)
             made.append(Known(result if is_key(result.dtype) else _shortened(np.asarray(result)), make))
         return made

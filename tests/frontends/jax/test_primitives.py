@@ -223,6 +223,25 @@ CASES: dict[str, tuple[Callable[..., Any], ...]] = {
         of(I, 3, 4, low=0, high=5),
     ),
     "scatter-add:nan": (lambda x, i: jnp.zeros(4).at[i].add(x), special(), lambda rng: np.arange(12, dtype=I) % 4),
+    "scatter-add:product": (
+        lambda x, i, u: x.at[i].add(u),
+        of(F, 7, 3, 5),
+        of(I, 4, 5, low=-9, high=7),
+        of(F, 4, 5, 3, 5),
+    ),
+    "scatter-add:products": (
+        jax.vmap(lambda x, i, u: x.at[i].add(u)),
+        of(F, 2, 7, 9),
+        of(I, 2, 9, low=0, high=7),
+        special((2, 9, 9)),
+    ),
+    "scatter-add:many": (
+        lambda x, i, u: x.at[i].add(u),
+        of(F, 11, 8),
+        of(I, 5000, low=0, high=11),
+        lambda rng: np.where(rng.random((5000, 8)) < 2e-4, rng.choice(SPECIAL[:3], (5000, 8)), 1).astype(F),
+    ),
+    "scatter-add:bh": (lambda x, i, u: x.at[i].add(u), of(B, 7, 9), of(I, 9, low=0, high=7), of(B, 9, 9)),
     "scatter-add:middle": (lambda x, i, u: x.at[:, i].add(u), of(F, 2, 5, 3), of(I, 4, low=0, high=5), of(F, 2, 4, 3)),
     "scatter-add:pairs": (
         lambda x, i, j, u: x.at[i, :, j].add(u),
@@ -282,7 +301,7 @@ ELSEWHERE = {
     "while": "test_refusals.py",
 }
 # What JAX rounds otherwise: 16-bit floats, and functions that it computes in another way.
-TOLERANCES = {"b": 1e-2, "h": 2e-3, "cbrt": 1e-5, "erf_inv": 1e-5, "lgamma": 1e-5, "mixed": 1e-5}
+TOLERANCES = {"b": 1e-2, "bh": 2e-2, "h": 2e-3, "cbrt": 1e-5, "erf_inv": 1e-5, "lgamma": 1e-5, "mixed": 1e-5}
 
 
 @pytest.mark.parametrize("name", CASES)
