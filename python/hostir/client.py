@@ -429,12 +429,13 @@ class Client:
             if parameter.scalar:
                 request.args.append(_number_argument(inputs_.number(index, name, value)))
                 continue
-            data_type = wire.data_type(parameter.dtype)
-            is_there = isinstance(value, Array)
-            array = value if is_there else self._put_input(value, fd, index, name, data_type, patience)
+            if isinstance(value, Array):
+                array = value
+            else:
+                array = self._put_input(value, fd, index, name, wire.data_type(parameter.dtype), patience)
             self._check_live(array)
             arrays[index] = array
-            request.args.append(pb.RunArg(handle=array._handle))
+            request.args.add(handle=array._handle)
         request.program_id = self._compile(fd).program_id  # Another, perhaps, since one was put.
 
         def compile_again() -> None:
