@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..values import Tensor
+from .known import Known
 from .refusals import refused
 from .shapes import part
-from .walk import INLINED, Known, Value, Walk, rule
+from .walk import INLINED, Value, Walk, rule
 
 SCAN_LENGTH_MAX = 64
 BRANCH_EQUATIONS_MAX = 256  # Of a cond whose branches are both computed.

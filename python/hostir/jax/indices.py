@@ -9,10 +9,11 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from ..values import Tensor
+from .known import Known
 from .pointwise import least
 from .refusals import refused
 from .shapes import part
-from .walk import Known, Value, Walk, extents, rule
+from .walk import Value, Walk, extents, rule
 
 _WRITE_ONE = "index one element an axis"
 _PRODUCT_LEAST = 8  # Updates, and elements of one, from which on a product of matrices adds them.

@@ -114,8 +114,12 @@ class Jitted:
         kind = type(leaf)
         if kind is Array:
             layout = leaf.sharding
-            usual = is_told or layout is self._usual or layout == self._usual
-            return leaf.shape, leaf.dtype, False, None if usual else layout
+            if is_told or layout is self._usual:
+                return leaf.shape, leaf.dtype, False, None
+            if layout == self._usual:
+                self._usual = layout  # The same object, most likely, next time.
+                return leaf.shape, leaf.dtype, False, None
+            return leaf.shape, leaf.dtype, False, layout
         if kind in NUMBERS:
             return kind
         if isinstance(leaf, jax.core.Tracer):

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from ..values import Tensor
+from .known import Known
 from .layouts import sharding_of
 from .refusals import refused
-from .walk import Known, Value, Walk, extents, rule
+from .walk import Value, Walk, extents, rule
 
 _SAME = {
     "abs": "abs",
@@ -72,16 +73,16 @@ def _same(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return getattr(walk.ops, _SAME[equation.primitive.name])(*walk.operands(equation, values))
 
 
-rule(*_SAME)(_same)
+rule(*_SAME, elementwise=True)(_same)
 
 
-@rule("square")
+@rule("square", elementwise=True)
 def _square(walk: Walk, equation: Any, values: list[Value]) -> Any:
     x = walk.tensor(values[0])
     return x * x
 
 
-@rule("integer_pow")
+@rule("integer_pow", elementwise=True)
 def _integer_pow(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """By squaring, as JAX does it."""
     x, power = walk.tensor(values[0]), equation.params["y"]
@@ -97,7 +98,7 @@ def _integer_pow(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return made if power > 0 else walk.ops.reciprocal(made)
 
 
-@rule("div", "rem")
+@rule("div", "rem", elementwise=True)
 def _div(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """By 0 an integer is -1, and its remainder the integer."""
     x, y = walk.operands(equation, values)
@@ -108,7 +109,7 @@ def _div(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return walk.ops.where(walk.ops.eq(walk.tensor(values[1]), 0), -1 if is_div else x, made)
 
 
-@rule("sign")
+@rule("sign", elementwise=True)
 def _sign(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """Of NaN it is NaN."""
     x = walk.tensor(values[0])
@@ -116,14 +117,14 @@ def _sign(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return made if x.dtype.kind == "i" else walk.ops.where(walk.ops.isnan(x), x, made)
 
 
-@rule("cbrt")
+@rule("cbrt", elementwise=True)
 def _cbrt(walk: Walk, equation: Any, values: list[Value]) -> Any:
     x = walk.tensor(values[0])
     root = walk.ops.pow(walk.ops.abs(x), 1 / 3)
     return walk.ops.where(walk.ops.lt(x, 0), -root, root)
 
 
-@rule("round")
+@rule("round", elementwise=True)
 def _round(walk: Walk, equation: Any, values: list[Value]) -> Any:
     x = walk.tensor(values[0])
     if equation.params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
@@ -133,13 +134,13 @@ def _round(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return whole + walk.ops.where(away, walk.ops.sign(x), 0.0)
 
 
-@rule("clamp")
+@rule("clamp", elementwise=True)
 def _clamp(walk: Walk, equation: Any, values: list[Value]) -> Any:
     low, x, high = values
     return walk.ops.clamp(walk.tensor(x), walk.operand(low), walk.operand(high))
 
 
-@rule("select_n")
+@rule("select_n", elementwise=True)
 def _select_n(walk: Walk, equation: Any, values: list[Value]) -> Any:
     which, *cases = values
     shape = equation.outvars[0].aval.shape
@@ -156,13 +157,13 @@ def _select_n(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return made
 
 
-@rule("convert_element_type")
+@rule("convert_element_type", elementwise=True)
 def _convert_element_type(walk: Walk, equation: Any, values: list[Value]) -> Any:
     x, dtype = walk.tensor(values[0]), np.dtype(equation.params["new_dtype"])
     return x if x.dtype == dtype else walk.ops.cast(x, dtype)
 
 
-@rule("reduce_precision")
+@rule("reduce_precision", elementwise=True)
 def _reduce_precision(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """By way of the type that has so many bits."""
     import ml_dtypes

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..values import Tensor
+from .known import Known
 from .refusals import refused
-from .walk import Known, Value, Walk, extents, rule
+from .walk import Value, Walk, extents, rule
 
 
 @rule("broadcast_in_dim")

@@ -18,9 +18,10 @@ from ..mesh import DeviceMesh
 from ..sharding import Sharding
 from ..values import Scalar, Tensor
 from . import control, indices, pointwise, reductions, shapes  # noqa: F401  (They register their rules.)
+from .known import TYPES, Known
 from .layouts import abstract_mesh, broadcast, first_mesh, sharding_of
 from .refusals import is_key, type_text
-from .walk import TYPES, Known, Value, Walk
+from .walk import Value, Walk
 
 NUMBERS = (bool, int, float)
 
@@ -121,10 +122,10 @@ class Traced:
                     if (same := layouts[place] or whole) is not None:
                         tensor.lay_out(same)
                 fd.add_output(tensor, alias)
-            for tensor, _ in walk.brought:
+            self._brought = walk.brought()
+            for tensor, _ in self._brought:
                 if whole is not None:
                     tensor.lay_out(whole)
-        self._brought = walk.brought
         self.definition = fd
 
     def _input(self, fd: FusionDefinition, argument: Argument, layout: Sharding | None) -> Tensor | Scalar:

@@ -1,14 +1,13 @@
 """A jaxpr, equation by equation, as operations of a FusionDefinition.
 
 A value is a tensor of the definition, or `Known`: its elements are known while the program is made. What is known is
-computed by JAX at once; it becomes a number in the operations that use it, a few operations, or else an input that the
-program brings itself.
+computed by JAX; it becomes a number in the operations that use it, a few operations, or else an input that the program
+brings itself.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -17,18 +16,18 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from ..definition import FusionDefinition
-from ..dtypes import DataType
 from ..errors import HostirError
 from ..location import on_behalf_of
 from ..mesh import DeviceMesh
 from ..ops import Ops
 from ..values import Tensor
+from .known import TYPES, Computed, Known, as_list, as_number, compute, is_exact
 from .refusals import is_key, line_of, numpy_dtype, refused, type_text
 
 KNOWN_SIZE_MAX = 1 << 22  # Elements of a value that JAX computes while the program is made.
-_EXACT_INTEGER = 2**53  # Beyond it numbers in a program are rounded.
-TYPES = {data_type.numpy: data_type for data_type in DataType if data_type is not DataType.Null}
 
+# What only moves elements: of a number it makes the number.
+_MOVES = frozenset({"broadcast_in_dim", "copy", "expand_dims", "reshape", "rev", "slice", "squeeze", "transpose"})
 # Operations that cost a kernel next to nothing: what only these make of numbers is made anew where it is read.
 _CHEAP = frozenset(
     {
@@ -67,61 +66,34 @@ _CHEAP = frozenset(
 )
 
 
-class Known:
-    """A value whose elements are known: an array of NumPy, or random keys of JAX."""
-
-    def __init__(self, array: Any, make: Callable[[], Tensor] | None = None) -> None:
-        self.array = array
-        self.make = make  # By operations that are cheap; None: there are none.
-        self._tensor: Tensor | None = None
-
-    @property
-    def number(self) -> Any:
-        """Its element, where all are the same; else None."""
-        array = self.array
-        if is_key(array.dtype) or array.size == 0:
-            return None
-        same = array.size == 1 or all(
-            stride == 0 or n == 1 for n, stride in zip(array.shape, array.strides, strict=True)
-        )
-        return array[(0,) * array.ndim] if same else None
-
-    def tensor(self, make: Callable[[], Tensor]) -> Tensor:
-        """As a tensor of the program, which ``make`` records the first time."""
-        if self._tensor is None:
-            self._tensor = make()
-        return self._tensor
-
-
 Value = Tensor | Known
 Rule = Callable[["Walk", Any, list[Value]], Any]  # What an equation makes of values: a value, or a list of them.
 RULES: dict[str, Rule] = {}
 INLINED: set[str] = set()  # Their own equations are walked, or some of them: nothing is computed before.
+ELEMENTWISE: set[str] = set()  # Of numbers they make a number.
 
 
-def rule(*primitives: str, inlined: bool = False) -> Callable[[Rule], Rule]:
+def rule(*primitives: str, inlined: bool = False, elementwise: bool = False) -> Callable[[Rule], Rule]:
     """The function lowers these primitives of JAX."""
 
     def register(function: Rule) -> Rule:
-        for primitive in primitives:
-            RULES[primitive] = function
-            if inlined:
-                INLINED.add(primitive)
+        RULES.update(dict.fromkeys(primitives, function))
+        INLINED.update(primitives if inlined else ())
+        ELEMENTWISE.update(primitives if elementwise else ())
         return function
 
     return register
 
 
 class Walk:
-    """Records the equations of jaxprs in a definition that is open. ``brought``: inputs with their elements, which each
-    run has to be given besides the user's."""
+    """Records the equations of jaxprs in a definition that is open."""
 
     def __init__(self, definition: FusionDefinition, mesh: DeviceMesh | None) -> None:
         self.definition = definition
         self.mesh = mesh
         self.ops: Ops = definition.ops
-        self.brought: list[tuple[Tensor, np.ndarray[Any, Any]]] = []
-        self._brought_by_content: dict[Any, Tensor] = {}
+        self._brought: list[tuple[Tensor, Known]] = []
+        self._brought_by_identity: dict[bytes, Tensor] = {}
         self._constants: dict[int, Known] = {}  # Of jaxprs, by id: one that several use is brought once.
         self._kept: list[Any] = []  # So that no id is used anew.
 
@@ -144,21 +116,22 @@ class Walk:
     def _tensor_of(self, known: Known) -> Tensor:
         number = known.number
         if number is not None and is_exact(number):
-            return self.full(known.array.shape, number, known.array.dtype)
+            return self.full(known.shape, number, known.dtype)
         if known.make is not None:
             return known.make()
-        return self._bring(np.ascontiguousarray(known.array).reshape(known.array.shape))
-
-    def _bring(self, array: np.ndarray[Any, Any]) -> Tensor:
-        """As an input of its own, which equal arrays share."""
-        key = array.dtype, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
-        tensor = self._brought_by_content.get(key)
+        key = known.identity()
+        tensor = self._brought_by_identity.get(key)
         if tensor is None:
-            name = f"constant.{len(self.brought)}"
-            tensor = self.definition.define_tensor(array.shape, True, array.dtype, name=name)
-            self._brought_by_content[key] = tensor
-            self.brought.append((tensor, array))
+            name = f"constant.{len(self._brought)}"
+            tensor = self.definition.define_tensor(known.shape, True, known.dtype, name=name)
+            self._brought_by_identity[key] = tensor
+            self._brought.append((tensor, known))
         return tensor
+
+    def brought(self) -> list[tuple[Tensor, np.ndarray[Any, Any]]]:
+        """Inputs with their elements, which each run has to be given besides the user's."""
+        compute([known for _, known in self._brought])
+        return [(tensor, known.array) for tensor, known in self._brought]
 
     def full(self, shape: Sequence[int], number: Any, dtype: Any) -> Tensor:
         value = as_number(number)
@@ -257,38 +230,39 @@ class Walk:
         avals = [variable.aval for variable in (*equation.invars, *equation.outvars)]
         if any(numpy_dtype(aval.dtype) not in TYPES for aval in avals):
             return True
-        if equation.primitive.name == "broadcast_in_dim" and cast("Known", values[0]).number is not None:
+        if _is_number(equation, cast("list[Known]", values)):
             return True
         return all(np.prod(aval.shape, dtype=np.int64) <= KNOWN_SIZE_MAX for aval in avals)
 
     def _known(self, equation: Any, values: list[Known]) -> list[Value]:
-        name, outvars = equation.primitive.name, equation.outvars
-        number = values[0].number if values else None
-        if name == "broadcast_in_dim" and number is not None and not is_key(number.dtype):
-            return [Known(np.broadcast_to(number, outvars[0].aval.shape))]
-        results = equation.primitive.bind(*[value.array for value in values], **equation.params)
+        name, avals = equation.primitive.name, [variable.aval for variable in equation.outvars]
+        if _is_number(equation, values):
+            number = values[0].number
+            if name in ELEMENTWISE:
+                (number,) = as_list(equation.primitive.bind(*[v.number for v in values], **equation.params))
+            return [Known(np.broadcast_to(np.asarray(number), avals[0].shape))]
+        is_ours = all(numpy_dtype(variable.aval.dtype) in TYPES for variable in (*equation.invars, *equation.outvars))
+        largest = max((value.size for value in values if value.number is None), default=0)
+        is_made = all(value.number is not None or value.make is not None for value in values)
+        computed = Computed(equation, values)
         made: list[Value] = []
-        is_ours = all(numpy_dtype(v.aval.dtype) in TYPES for v in (*equation.invars, *outvars))
-        largest = max((value.array.size for value in values if value.number is None), default=0)
-        made_of_made = all(value.number is not None or value.make is not None for value in values)
-        for place, result in enumerate(as_list(results)):
-            make = None
-            if is_ours and name in _CHEAP and (made_of_made or result.size > largest):  # Else what is brought grows.
-                make = self._maker(equation, values, place)
-            made.append(Known(result if is_key(result.dtype) else _shortened(np.asarray(result)), make))
+        for place, aval in enumerate(avals):
+            known = Known(aval=aval, computed=computed, place=place)
+            if is_ours and name in _CHEAP and (is_made or known.size > largest):  # Else what is brought grows.
+                known.make = self._maker(equation, values, place)
+            made.append(known)
         return made
 
     def _maker(self, equation: Any, values: list[Known], place: int) -> Callable[[], Tensor]:
         return lambda: self.tensor(self._recorded(equation, cast("list[Value]", values))[place])
 
 
-def _shortened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """One element in place of equal ones."""
-    if array.size > 1:
-        first = array.reshape(-1)[:1]
-        if (array == first).all() and (first != 0 or not np.signbit(array).any()):  # 0 and -0 are equal.
-            return np.broadcast_to(first.reshape(()), array.shape)
-    return array
+def _is_number(equation: Any, values: Sequence[Known]) -> bool:
+    """Whether all elements of the result are plainly the same."""
+    name = equation.primitive.name
+    if name not in ELEMENTWISE and name not in _MOVES:
+        return False
+    return bool(values) and all(value.number is not None for value in values)
 
 
 def _on_its_line(equation: Any) -> contextlib.AbstractContextManager[None]:
@@ -300,22 +274,6 @@ def _on_its_line(equation: Any) -> contextlib.AbstractContextManager[None]:
 def extents(tensor: Tensor) -> list[int]:
     """The extents, which are numbers in what is traced."""
     return [int(extent) for extent in tensor.shape]
-
-
-def as_list(made: Any) -> list[Any]:
-    return list(made) if isinstance(made, (list, tuple)) else [made]
-
-
-def as_number(number: Any) -> bool | int | float:
-    """An element as a number of Python's."""
-    value = number.item() if isinstance(number, (np.generic, np.ndarray)) else number
-    return value if isinstance(value, (bool, int, float)) else float(value)
-
-
-def is_exact(number: Any) -> bool:
-    """Whether a program can hold it as a number."""
-    dtype = np.dtype(number.dtype)
-    return dtype in TYPES and (dtype.kind != "i" or abs(int(number)) <= _EXACT_INTEGER)
 
 
 def refuse_type(equation: Any, aval: Any) -> None:
