@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..values import Tensor
-from .known import Known
+from .known import Known, stored_shape, stored_type
 from .refusals import refused
-from .shapes import part
+from .shapes import part, stacked
 from .walk import INLINED, Value, Walk, rule
 
 SCAN_LENGTH_MAX = 64
@@ -70,11 +70,8 @@ def _row(walk: Walk, sequence: Value, place: int) -> Value:
 
 def _stacked(walk: Walk, rows: list[Value], aval: Any) -> Tensor:
     if not rows:
-        return walk.full(aval.shape, 0, aval.dtype)
-    shape = [1, *aval.shape[1:]]
-    axes = list(range(1, len(shape)))
-    wide = [walk.ops.broadcast_in_dim(walk.tensor(row), shape, axes) for row in rows]
-    return walk.ops.cat(wide, 0) if len(wide) > 1 else wide[0]
+        return walk.full(stored_shape(aval), 0, stored_type(aval.dtype))
+    return stacked(walk, rows, 0)
 
 
 @rule("cond", inlined=True)

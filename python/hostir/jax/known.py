@@ -11,10 +11,34 @@ import numpy as np
 
 from ..dtypes import DataType
 from ..values import Tensor
-from .refusals import is_key
+from .primitives import OF_KEYS, OF_UNSIGNED
+from .refusals import is_key, is_threefry
 
 _EXACT_INTEGER = 2**53  # Beyond it numbers in a program are rounded.
 TYPES = {data_type.numpy: data_type for data_type in DataType if data_type is not DataType.Null}
+
+
+UNSIGNED = np.dtype(np.uint32)  # int64 in programs.
+
+
+def stored_type(dtype: Any) -> np.dtype[Any] | None:
+    """The element type in programs; None: there is none."""
+    if is_key(dtype):
+        return np.dtype(np.int64) if is_threefry(dtype) else None
+    found = np.dtype(dtype)
+    return np.dtype(np.int64) if found == UNSIGNED else found if found in TYPES else None
+
+
+def stored_shape(of: Any) -> tuple[int, ...]:
+    """The shape in programs of a value or type of JAX."""
+    return (*of.shape, 2) if is_key(of.dtype) else tuple(of.shape)
+
+
+def is_taken(primitive: str, dtype: Any) -> bool:
+    """Whether there is the type in programs, and operands of the primitive may have it."""
+    if is_key(dtype):
+        return is_threefry(dtype) and primitive in OF_KEYS
+    return np.dtype(dtype) in TYPES or (np.dtype(dtype) == UNSIGNED and primitive in OF_UNSIGNED)
 
 
 class Computed:
@@ -58,6 +82,18 @@ class Known:
         if self._array is None:
             compute([self])
         return self._array
+
+    @property
+    def is_key(self) -> bool:
+        return is_key(self.dtype)
+
+    @property
+    def stored(self) -> np.ndarray[Any, Any]:
+        """The elements as programs have them."""
+        array = jax.random.key_data(self.array) if self.is_key else self.array
+        stored = stored_type(self.dtype)
+        assert stored is not None
+        return np.asarray(array).astype(stored, copy=False)
 
     @property
     def number(self) -> Any:
@@ -120,4 +156,4 @@ def as_number(number: Any) -> bool | int | float:
 def is_exact(number: Any) -> bool:
     """Whether a program can hold it as a number."""
     dtype = np.dtype(number.dtype)
-    return dtype in TYPES and (dtype.kind != "i" or abs(int(number)) <= _EXACT_INTEGER)
+    return (dtype in TYPES or dtype == UNSIGNED) and (dtype.kind != "i" or abs(int(number)) <= _EXACT_INTEGER)

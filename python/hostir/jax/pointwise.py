@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..values import Tensor
-from .known import Known
+from .known import UNSIGNED, Known
 from .layouts import sharding_of
 from .refusals import refused
 from .walk import Value, Walk, extents, rule
@@ -70,7 +70,17 @@ _SAME = {
 
 
 def _same(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    return getattr(walk.ops, _SAME[equation.primitive.name])(*walk.operands(equation, values))
+    made = getattr(walk.ops, _SAME[equation.primitive.name])(*walk.operands(equation, values))
+    return _wrapped(walk, equation, made) if equation.primitive.name in _WRAPS else made
+
+
+_WRAPS = frozenset({"add", "mul", "neg", "not", "shift_left", "sub"})
+
+
+def _wrapped(walk: Walk, equation: Any, made: Any) -> Any:
+    """uint32 is int64 in programs, and wraps at 2^32."""
+    is_unsigned = equation.outvars[0].aval.dtype == UNSIGNED
+    return walk.ops.bitwise_and(made, (1 << 32) - 1) if is_unsigned else made
 
 
 rule(*_SAME, elementwise=True)(_same)
@@ -100,13 +110,15 @@ def _integer_pow(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 @rule("div", "rem", elementwise=True)
 def _div(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    """By 0 an integer is -1, and its remainder the integer."""
+    """By 0 an integer is -1, all bits, and its remainder the integer."""
     x, y = walk.operands(equation, values)
     is_div = equation.primitive.name == "div"
     made = walk.ops.div(x, y) if is_div else walk.ops.fmod(x, y)
-    if equation.outvars[0].aval.dtype.kind != "i" or (not isinstance(y, Tensor) and y != 0):
+    kind = equation.outvars[0].aval.dtype.kind
+    if kind not in "iu" or (not isinstance(y, Tensor) and y != 0):
         return made
-    return walk.ops.where(walk.ops.eq(walk.tensor(values[1]), 0), -1 if is_div else x, made)
+    of_zero = (-1 if kind == "i" else (1 << 32) - 1) if is_div else x
+    return walk.ops.where(walk.ops.eq(walk.tensor(values[1]), 0), of_zero, made)
 
 
 @rule("sign", elementwise=True)
@@ -160,7 +172,14 @@ def _select_n(walk: Walk, equation: Any, values: list[Value]) -> Any:
 @rule("convert_element_type", elementwise=True)
 def _convert_element_type(walk: Walk, equation: Any, values: list[Value]) -> Any:
     x, dtype = walk.tensor(values[0]), np.dtype(equation.params["new_dtype"])
+    if dtype == UNSIGNED:
+        whole = walk.ops.cast(x, np.int64)
+        return walk.ops.bitwise_and(whole, (1 << 32) - 1) if x.dtype.kind in "ib" else _clipped(walk, whole)
     return x if x.dtype == dtype else walk.ops.cast(x, dtype)
+
+
+def _clipped(walk: Walk, whole: Any) -> Any:
+    return walk.ops.clamp(whole, 0, (1 << 32) - 1)
 
 
 @rule("reduce_precision", elementwise=True)

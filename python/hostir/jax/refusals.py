@@ -24,6 +24,7 @@ REMEDIES = {
     "conv_general_dilated": "cut patches by reshape and transpose and multiply matrices",
     "dot_general": "multiply matrices of floats, int32 or int64",
 }
+_KNOWN = "float32, float64, float16, bfloat16, int32, int64 and bool"
 _DRAW = "draw outside and pass the numbers, or make the key inside from a constant seed: jax.random.key(0)"
 _REMEDY = "compute it outside of the function and pass it as an argument"
 
@@ -35,6 +36,25 @@ def refused(equation: Any, why: str, remedy: str = "") -> Unimplemented:
     at = line_of(equation) or caller_location()
     remedy = remedy or REMEDIES.get(name) or (_DRAW if name.startswith("random_") else _REMEDY)
     return Unimplemented(f"hostir.jax: {name} of {types}: {why}; {remedy}{f' ({at})' if at else ''}")
+
+
+def refused_type(equation: Any, aval: Any) -> Unimplemented:
+    """The error for an operand or result of a type that the equation cannot have in hostir."""
+    dtype = aval.dtype
+    if is_threefry(dtype):
+        return refused(equation, "it takes no random keys", "split keys and index them one by one")
+    if is_key(dtype):
+        return refused(equation, "a random key of another generator than JAX's default one")
+    here = " here" if np.dtype(dtype) == np.uint32 else ""  # Draws of random numbers may.
+    remedy = f"convert it to one of these before: x.astype({nearest(dtype)})"
+    if equation.primitive.name == "random_bits":
+        remedy = "draw float32 and convert it: jax.random.uniform(key, shape).astype(jnp.bfloat16)"
+    return refused(equation, f"hostir has no {dtype}{here}, only {_KNOWN}", remedy)
+
+
+def nearest(dtype: Any) -> str:
+    """What to convert a type to that hostir has not."""
+    return "jnp.int32" if np.dtype(dtype).kind in "iu" else "jnp.float32"
 
 
 def type_text(aval: Any) -> str:
@@ -66,6 +86,11 @@ def _is_users(path: str) -> bool:
 def is_key(dtype: Any) -> bool:
     """Whether it is the type of JAX's random keys."""
     return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.extended))
+
+
+def is_threefry(dtype: Any) -> bool:
+    """Whether it is the type of keys of JAX's default generator."""
+    return is_key(dtype) and str(dtype) == "key<fry>"
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any] | None:

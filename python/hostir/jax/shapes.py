@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..values import Tensor
-from .known import Known
+from .known import Known, stored_type
 from .refusals import refused
 from .walk import Value, Walk, extents, rule
 
@@ -44,7 +44,7 @@ def _transpose(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 @rule("iota")
 def _iota(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    return walk.iota(equation.params["shape"], equation.params["dimension"], equation.params["dtype"])
+    return walk.iota(equation.params["shape"], equation.params["dimension"], stored_type(equation.params["dtype"]))
 
 
 @rule("concatenate")
@@ -52,6 +52,20 @@ def _concatenate(walk: Walk, equation: Any, values: list[Value]) -> Any:
     axis = equation.params["dimension"]
     parts = [walk.tensor(v) for v, atom in zip(values, equation.invars, strict=True) if atom.aval.shape[axis]]
     return walk.ops.cat(parts, axis) if len(parts) > 1 else parts[0]
+
+
+@rule("stack")
+def _stack(walk: Walk, equation: Any, values: list[Value]) -> Any:
+    return stacked(walk, values, equation.params["axis"])
+
+
+def stacked(walk: Walk, values: list[Value], axis: int) -> Tensor:
+    """The values along a new axis."""
+    parts = [walk.tensor(value) for value in values]
+    shape = extents(parts[0])
+    axes = [k for k in range(len(shape) + 1) if k != axis]
+    wide = [walk.ops.broadcast_in_dim(x, [*shape[:axis], 1, *shape[axis:]], axes) for x in parts]
+    return walk.ops.cat(wide, axis) if len(wide) > 1 else wide[0]
 
 
 @rule("slice")

@@ -17,10 +17,10 @@ from ..errors import Unimplemented
 from ..mesh import DeviceMesh
 from ..sharding import Sharding
 from ..values import Scalar, Tensor
-from . import control, indices, pointwise, reductions, shapes  # noqa: F401  (They register their rules.)
-from .known import TYPES, Known
+from . import control, draws, indices, pointwise, reductions, shapes  # noqa: F401  (They register their rules.)
+from .known import TYPES, Known, stored_shape, stored_type
 from .layouts import abstract_mesh, broadcast, first_mesh, sharding_of
-from .refusals import is_key, type_text
+from .refusals import is_key, nearest, type_text
 from .walk import Value, Walk
 
 NUMBERS = (bool, int, float)
@@ -34,22 +34,24 @@ class Argument:
         self.sharding = leaf.sharding if type(leaf) is Array and leaf.sharding != usual else None
         is_number = type(leaf) in NUMBERS
         given = np.dtype(type(leaf)) if is_number else leaf.dtype
-        if is_key(given):
+        dtype = given if is_key(given) else jax.dtypes.canonicalize_dtype(given)
+        stored = stored_type(dtype)
+        if stored is None and is_key(given):
             raise Unimplemented(
-                f"hostir.jax: argument {name} is a random key; draw outside and pass the numbers, or make it inside"
-                " from a constant seed: jax.random.key(0)"
+                f"hostir.jax: argument {name} is a {given}; hostir has keys of JAX's default generator alone:"
+                " jax.random.key(0)"
             )
-        dtype = jax.dtypes.canonicalize_dtype(given)
-        if dtype not in TYPES:
+        if stored is None:
             known = ", ".join(map(str, TYPES))
             raise Unimplemented(
                 f"hostir.jax: argument {name} is {type_text(leaf)}; hostir has {known}: convert it before,"
-                f" {name}.astype({'jnp.int32' if dtype.kind in 'iu' else 'jnp.float32'})"
+                f" {name}.astype({nearest(dtype)})"
             )
         is_weak = is_number or bool(getattr(leaf, "weak_type", False))
         self.aval = jax.ShapeDtypeStruct(np.shape(leaf), dtype, weak_type=is_weak)
         self.is_scalar = is_number or isinstance(leaf, np.generic)  # Given with the request.
-        self.dtype = np.dtype(given if type(leaf) is Array else dtype)
+        self.dtype = np.dtype(given) if type(leaf) is Array else stored
+        self.shape = stored_shape(self.aval)
 
     def value(self, leaf: Any) -> Any:
         """What a run takes for ``leaf``. Elements of JAX on the host are not copied here."""
@@ -57,6 +59,8 @@ class Argument:
             return leaf
         if self.is_scalar:
             return self._number(leaf)
+        if is_key(leaf.dtype):
+            leaf = jax.random.key_data(leaf)
         if isinstance(leaf, jax.Array) and getattr(leaf.device, "platform", "") == "cpu":
             leaf = np.asarray(leaf)
         return leaf if leaf.dtype == self.dtype else np.asarray(leaf).astype(self.dtype)  # 64 bits, which JAX cuts.
@@ -111,6 +115,7 @@ class Traced:
             ]
             values = [self._as_traced(walk, argument, value) for argument, value in zip(arguments, inputs, strict=True)]
             results = walk.run(closed.jaxpr, closed.consts, values)
+            _check_results(leaves)
             aliases = _aliases(inputs, arguments, donated, leaves)
             taken: list[Tensor] = [value for value in inputs if isinstance(value, Tensor)]
             for result, alias, layout in zip(results, aliases, out_layouts, strict=True):
@@ -132,7 +137,7 @@ class Traced:
         name = _input_name(fd, argument.name)
         if argument.is_scalar:
             return fd.define_scalar(dtype=argument.dtype, name=name)
-        tensor = fd.define_tensor(argument.aval.shape, True, argument.dtype, name=name)
+        tensor = fd.define_tensor(argument.shape, True, argument.dtype, name=name)
         if layout is not None:
             tensor.lay_out(layout)
         return tensor
@@ -140,7 +145,7 @@ class Traced:
     def _as_traced(self, walk: Walk, argument: Argument, value: Tensor | Scalar) -> Value:
         if isinstance(value, Scalar):
             return walk.ops.full([], 1, argument.dtype) * value
-        dtype = np.dtype(argument.aval.dtype)
+        dtype = stored_type(argument.aval.dtype)
         return value if value.dtype == dtype else walk.ops.cast(value, dtype)
 
     def run(self, client: Client, leaves: Sequence[Any]) -> Any:
@@ -163,6 +168,16 @@ def _input_name(fd: FusionDefinition, path: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_.]", "_", path)[:200]
     name = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
     return fd._new_name(name) if name in fd._names else name
+
+
+def _check_results(types: Sequence[Any]) -> None:
+    for place, of in enumerate(types):
+        if of.dtype not in TYPES:
+            raise Unimplemented(
+                f"hostir.jax: result {place} is {type_text(of)}, which no Array is; keep keys on the host, and split"
+                " them there or fold the number of the turn into one, jax.random.fold_in(key, turn); of other types"
+                " return x.astype(jnp.int32)"
+            )
 
 
 def _aliases(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,49 +22,23 @@ from ..location import on_behalf_of
 from ..mesh import DeviceMesh
 from ..ops import Ops
 from ..values import Tensor
-from .known import TYPES, Computed, Known, as_list, as_number, compute, is_exact
-from .refusals import is_key, line_of, numpy_dtype, refused, type_text
+from .known import (
+    TYPES,
+    UNSIGNED,
+    Computed,
+    Known,
+    as_list,
+    as_number,
+    compute,
+    is_exact,
+    is_taken,
+    stored_shape,
+    stored_type,
+)
+from .primitives import CHEAP, MOVES
+from .refusals import is_key, line_of, numpy_dtype, refused, refused_type, type_text
 
 KNOWN_SIZE_MAX = 1 << 22  # Elements of a value that JAX computes while the program is made.
-
-# What only moves elements: of a number it makes the number.
-_MOVES = frozenset({"broadcast_in_dim", "copy", "expand_dims", "reshape", "rev", "slice", "squeeze", "transpose"})
-# Operations that cost a kernel next to nothing: what only these make of numbers is made anew where it is read.
-_CHEAP = frozenset(
-    {
-        "add",
-        "add_any",
-        "and",
-        "broadcast_in_dim",
-        "clamp",
-        "concatenate",
-        "convert_element_type",
-        "copy",
-        "copy_p",
-        "eq",
-        "expand_dims",
-        "ge",
-        "gt",
-        "iota",
-        "le",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "not",
-        "or",
-        "reshape",
-        "select_n",
-        "slice",
-        "squeeze",
-        "stop_gradient",
-        "sub",
-        "transpose",
-        "xor",
-    }
-)
 
 
 Value = Tensor | Known
@@ -91,10 +66,12 @@ class Walk:
     def __init__(self, definition: FusionDefinition, mesh: DeviceMesh | None) -> None:
         self.definition = definition
         self.mesh = mesh
+        self._is_inside = False
         self.ops: Ops = definition.ops
         self._brought: list[tuple[Tensor, Known]] = []
         self._brought_by_identity: dict[bytes, Tensor] = {}
         self._constants: dict[int, Known] = {}  # Of jaxprs, by id: one that several use is brought once.
+        self._tables: dict[str, Known] = {}
         self._kept: list[Any] = []  # So that no id is used anew.
 
     # --- values -------------------------------------------------------------------------------------------------
@@ -107,6 +84,12 @@ class Walk:
             known = self._constants[id(array)] = Known(value)
         return known
 
+    def constant_of(self, name: str, make: Callable[[], np.ndarray[Any, Any]]) -> Known:
+        """A table of a rule's, made once."""
+        if name not in self._tables:
+            self._tables[name] = Known(make())
+        return self._tables[name]
+
     def tensor(self, value: Value) -> Tensor:
         """``value`` as a tensor of the program."""
         if isinstance(value, Tensor):
@@ -116,14 +99,14 @@ class Walk:
     def _tensor_of(self, known: Known) -> Tensor:
         number = known.number
         if number is not None and is_exact(number):
-            return self.full(known.shape, number, known.dtype)
+            return self.full(known.shape, number, stored_type(known.dtype))
         if known.make is not None:
             return known.make()
         key = known.identity()
         tensor = self._brought_by_identity.get(key)
         if tensor is None:
             name = f"constant.{len(self._brought)}"
-            tensor = self.definition.define_tensor(known.shape, True, known.dtype, name=name)
+            tensor = self.definition.define_tensor(stored_shape(known), True, stored_type(known.dtype), name=name)
             self._brought_by_identity[key] = tensor
             self._brought.append((tensor, known))
         return tensor
@@ -131,7 +114,7 @@ class Walk:
     def brought(self) -> list[tuple[Tensor, np.ndarray[Any, Any]]]:
         """Inputs with their elements, which each run has to be given besides the user's."""
         compute([known for _, known in self._brought])
-        return [(tensor, known.array) for tensor, known in self._brought]
+        return [(tensor, known.stored) for tensor, known in self._brought]
 
     def full(self, shape: Sequence[int], number: Any, dtype: Any) -> Tensor:
         value = as_number(number)
@@ -180,10 +163,23 @@ class Walk:
             found.update(zip(equation.outvars, made, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
+    def run_inside(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr that was traced for a rule: its lines are not the user's."""
+        before, self._is_inside = self._is_inside, True
+        try:
+            return self.run(closed.jaxpr, closed.consts, values)
+        finally:
+            self._is_inside = before
+
+    def _on_its_line(self, equation: Any) -> contextlib.AbstractContextManager[None]:
+        """What an equation without a line of its own records is on the line of the one that it is in."""
+        line = "" if self._is_inside else line_of(equation)
+        return on_behalf_of(line) if line else contextlib.nullcontext()
+
     def _equation(self, equation: Any, values: list[Value]) -> list[Value]:
         name = equation.primitive.name
         if name in INLINED:
-            with _on_its_line(equation):
+            with self._on_its_line(equation):
                 return as_list(RULES[name](self, equation, values))
         knows = not equation.effects and name != "sharding_constraint"
         if knows and all(isinstance(value, Known) for value in values) and self._is_small(equation, values):
@@ -192,17 +188,20 @@ class Walk:
 
     def _recorded(self, equation: Any, values: list[Value]) -> list[Value]:
         name = equation.primitive.name
-        for variable in (*equation.invars, *equation.outvars):
-            if numpy_dtype(variable.aval.dtype) not in TYPES:
-                refuse_type(equation, variable.aval)
+        variables = (*equation.invars, *equation.outvars)
+        for variable in variables:
+            if not is_taken(name, variable.aval.dtype):
+                raise refused_type(equation, variable.aval)
+        if any(is_key(variable.aval.dtype) for variable in variables):
+            equation = _on_bits(equation)
         if name not in RULES:
             raise refused(equation, "there is no such operation in hostir")
         fd, made = self.definition, []
         composing, fd._composing = fd._composing, re.sub(r"\W", "_", name)  # What values are called.
         try:
-            with _on_its_line(equation):
+            with self._on_its_line(equation):
                 if all(0 in variable.aval.shape for variable in equation.outvars):
-                    made = [self.full(v.aval.shape, 0, v.aval.dtype) for v in equation.outvars]
+                    made = [self.full(v.aval.shape, 0, stored_type(v.aval.dtype)) for v in equation.outvars]
                 else:
                     made = as_list(RULES[name](self, equation, values))
                 return [
@@ -217,9 +216,10 @@ class Walk:
 
     def _of_type(self, value: Value, aval: Any) -> Value:
         """Of the element type that the jaxpr says: sums of integers, and numbers beside bools, have another one."""
-        if isinstance(value, Tensor) and value.dtype != aval.dtype:
-            value = self.ops.cast(value, np.dtype(aval.dtype))
-        if isinstance(value, Tensor) and value.shape != aval.shape:
+        dtype = stored_type(aval.dtype)
+        if isinstance(value, Tensor) and value.dtype != dtype:
+            value = self.ops.cast(value, dtype)
+        if isinstance(value, Tensor) and value.shape != stored_shape(aval):
             raise AssertionError(f"a rule made {value.shape} of {type_text(aval)}")
         return value
 
@@ -241,14 +241,14 @@ class Walk:
             if name in ELEMENTWISE:
                 (number,) = as_list(equation.primitive.bind(*[v.number for v in values], **equation.params))
             return [Known(np.broadcast_to(np.asarray(number), avals[0].shape))]
-        is_ours = all(numpy_dtype(variable.aval.dtype) in TYPES for variable in (*equation.invars, *equation.outvars))
+        is_ours = all(is_taken(name, variable.aval.dtype) for variable in (*equation.invars, *equation.outvars))
         largest = max((value.size for value in values if value.number is None), default=0)
         is_made = all(value.number is not None or value.make is not None for value in values)
         computed = Computed(equation, values)
         made: list[Value] = []
         for place, aval in enumerate(avals):
             known = Known(aval=aval, computed=computed, place=place)
-            if is_ours and name in _CHEAP and (is_made or known.size > largest):  # Else what is brought grows.
+            if is_ours and name in CHEAP and (is_made or known.size > largest):  # Else what is brought grows.
                 known.make = self._maker(equation, values, place)
             made.append(known)
         return made
@@ -260,32 +260,36 @@ class Walk:
 def _is_number(equation: Any, values: Sequence[Known]) -> bool:
     """Whether all elements of the result are plainly the same."""
     name = equation.primitive.name
-    if name not in ELEMENTWISE and name not in _MOVES:
+    if name not in ELEMENTWISE and name not in MOVES:
         return False
     return bool(values) and all(value.number is not None for value in values)
 
 
-def _on_its_line(equation: Any) -> contextlib.AbstractContextManager[None]:
-    """What an equation without a line of its own records is on the line of the one that it is in."""
-    line = line_of(equation)
-    return on_behalf_of(line) if line else contextlib.nullcontext()
+def _on_bits(equation: Any) -> Any:
+    """An equation about keys as one about their bits, which have a last axis more."""
+    params = dict(equation.params)
+    name = equation.primitive.name
+    if name == "slice":
+        params["start_indices"], params["limit_indices"] = (*params["start_indices"], 0), (*params["limit_indices"], 2)
+        params["strides"] = None if params["strides"] is None else (*params["strides"], 1)
+    elif name == "broadcast_in_dim":
+        params["broadcast_dimensions"] = (*params["broadcast_dimensions"], len(equation.outvars[0].aval.shape))
+
+    def on_bits(variable: Any) -> Any:
+        dtype = UNSIGNED if is_key(variable.aval.dtype) else variable.aval.dtype
+        return SimpleNamespace(aval=SimpleNamespace(shape=stored_shape(variable.aval), dtype=dtype))
+
+    if name not in ("slice", "squeeze", "reshape", "broadcast_in_dim"):
+        return equation
+    return SimpleNamespace(
+        primitive=equation.primitive,
+        params=params,
+        invars=equation.invars,
+        outvars=list(map(on_bits, equation.outvars)),
+        source_info=equation.source_info,
+    )
 
 
 def extents(tensor: Tensor) -> list[int]:
     """The extents, which are numbers in what is traced."""
     return [int(extent) for extent in tensor.shape]
-
-
-def refuse_type(equation: Any, aval: Any) -> None:
-    if is_key(aval.dtype):
-        raise refused(equation, "a random key that is no constant")
-    known = "float32, float64, float16, bfloat16, int32, int64 and bool"
-    raise refused(
-        equation,
-        f"hostir has no {aval.dtype}, only {known}",
-        f"convert it to one of these before: x.astype({_nearest(aval.dtype)})",
-    )
-
-
-def _nearest(dtype: Any) -> str:
-    return "jnp.int32" if np.dtype(dtype).kind in "iu" else "jnp.float32"

@@ -275,6 +275,11 @@ CASES: dict[str, tuple[Callable[..., Any], ...]] = {
     "sqrt": (lax.sqrt, special()),
     "square": (lambda x: jnp.square(x), of(F, 9)),
     "squeeze": (lambda x: jnp.squeeze(x, (0, 2)), of(F, 1, 3, 1)),
+    "stack": (
+        lambda x, y: (jnp.stack([x, y, x]), jnp.stack([x, jnp.ones((3, 4))], 1), jnp.stack([y], -1)),
+        of(F, 3, 4),
+        of(F, 3, 4),
+    ),
     "sub": (lax.sub, special(), of(F, 12)),
     "tan": (lax.tan, of(F, 9, **UNIT)),
     "tanh": (lax.tanh, special()),
@@ -285,6 +290,7 @@ CASES: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 # Other names of primitives in the table, here or in other versions of JAX, and those of other test files.
 ELSEWHERE = {
+    "bitcast_convert_type": "test_draws.py",
     "checkpoint": "remat2",
     "closed_call": "jit",
     "core_call": "jit",
@@ -292,12 +298,20 @@ ELSEWHERE = {
     "custom_vjp_call": "test_a_rule_for_gradients",
     "custom_vjp_call_jaxpr": "custom_vjp_call",
     "cumlogsumexp": "test_refusals.py",
+    "iota_2x32_shape": "test_draws.py",
     "pjit": "jit",
     "pvary": "copy",
+    "random_bits": "test_draws.py",
+    "random_fold_in": "test_draws.py",
+    "random_seed": "test_draws.py",
+    "random_split": "test_draws.py",
+    "random_unwrap": "test_draws.py",
+    "random_wrap": "test_draws.py",
     "remat": "remat2",
     "scatter_add": "scatter-add",
     "sharding_constraint": "test_sharded.py",
     "stop_gradient": "copy",
+    "threefry2x32": "test_draws.py",
     "while": "test_refusals.py",
 }
 # What JAX rounds otherwise: 16-bit floats, and functions that it computes in another way.

@@ -35,7 +35,15 @@ def convolves(x: Any) -> Any:
 
 
 def draws(x: Any) -> Any:
-    return jax.random.uniform(jax.random.key(x[0, 0].astype(jnp.int32)), (3, 4))
+    return jax.random.uniform(jax.random.key(x[0, 0].astype(jnp.int32), impl="rbg"), (3, 4))
+
+
+def draws_16_bits(x: Any) -> Any:
+    return jax.random.uniform(jax.random.key(x[0, 0].astype(jnp.int32)), (3,), jnp.bfloat16)
+
+
+def adds_up(x: Any) -> Any:
+    return jnp.sum(x.astype(jnp.uint32)).astype(jnp.float32)
 
 
 def narrows(x: Any) -> Any:
@@ -86,8 +94,19 @@ CASES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "random": (
         draws,
-        "hostir.jax: random_seed of int32[] -> key<fry>[]: a random key that is no constant; draw outside and pass the "
-        "numbers, or make the key inside from a constant seed: jax.random.key(0)",
+        "hostir.jax: random_seed of int32[] -> key<rbg>[]: a random key of another generator than JAX's default one; "
+        "draw outside and pass the numbers, or make the key inside from a constant seed: jax.random.key(0)",
+    ),
+    "bits": (
+        draws_16_bits,
+        "hostir.jax: random_bits of key<fry>[] -> uint8[3]: hostir has no uint8, only float32, float64, float16, "
+        "bfloat16, int32, int64 and bool; draw float32 and convert it: "
+        "jax.random.uniform(key, shape).astype(jnp.bfloat16)",
+    ),
+    "uint32": (
+        adds_up,
+        "hostir.jax: reduce_sum of uint32[3,4] -> uint32[]: hostir has no uint32 here, only float32, float64, float16, "
+        "bfloat16, int32, int64 and bool; convert it to one of these before: x.astype(jnp.int32)",
     ),
     "uint8": (
         narrows,
@@ -145,9 +164,8 @@ def test_a_primitive_is_refused_by_name(name: str, client: hostir.Client) -> Non
             "bool: convert it before, x.astype(jnp.float32)",
         ),
         (
-            jax.random.key(0),
-            "hostir.jax: argument x is a random key; draw outside and pass the numbers, or make it inside from a "
-            "constant seed: jax.random.key(0)",
+            jax.random.key(0, impl="rbg"),
+            "hostir.jax: argument x is a key<rbg>; hostir has keys of JAX's default generator alone: jax.random.key(0)",
         ),
     ],
     ids=["uint8", "complex64", "key"],
@@ -156,6 +174,15 @@ def test_an_argument_is_refused_by_name(argument: Any, message: str, client: hos
     with pytest.raises(hostir.Unimplemented) as caught:
         hostir.jax.jit(lambda x: x + 1, client=client)(argument)
     assert str(caught.value) == message
+
+
+def test_a_result_is_refused_by_name(client: hostir.Client) -> None:
+    with pytest.raises(hostir.Unimplemented) as caught:
+        hostir.jax.jit(lambda key: (1.0, jax.random.split(key)), client=client)(jax.random.key(0))
+    assert str(caught.value) == (
+        "hostir.jax: result 1 is key<fry>[2], which no Array is; keep keys on the host, and split them there or fold "
+        "the number of the turn into one, jax.random.fold_in(key, turn); of other types return x.astype(jnp.int32)"
+    )
 
 
 def refusal(call: Callable[[], Any], kind: type[Exception] = hostir.InvalidArgument) -> str:
