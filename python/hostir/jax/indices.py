@@ -15,7 +15,6 @@ from .refusals import refused
 from .shapes import part
 from .walk import Value, Walk, extents, rule
 
-_WRITE_ONE = "index one element an axis"
 _PRODUCT_LEAST = 8  # Updates, and elements of one, from which on a product of matrices adds them.
 
 
@@ -61,7 +60,10 @@ def _dynamic_update_slice(walk: Walk, equation: Any, values: list[Value]) -> Any
 
 class _Places:
     """Where a gather reads or a scatter adds: ``operand`` is seen as [batch..., place, window...], and ``index`` is
-    [batch..., k], the k-th place of each, of which ``inside`` says whether it is one; None: all are."""
+    [batch..., k], the k-th place of each, of which ``inside`` says whether it is one; None: all are.
+
+    ``sizes``: of ``axes``, the indexed ones, how many elements are taken from the index on. Where it is more than one,
+    they are counted as places of their own, along further axes of the indices."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class _Places:
         shape: list[int],
         indices: Tensor,
         axes: tuple[int, ...],
+        sizes: dict[int, int],
         batching: tuple[int, ...],
         indices_batching: tuple[int, ...],
     ) -> None:
@@ -78,23 +81,30 @@ class _Places:
         self.window = [k for k in range(len(shape)) if k not in axes and k not in batching]
         self.places = math.prod(shape[k] for k in axes)
         lead = [int(n) for n in indices.shape[:-1]]
-        self.others = [k for k in range(len(lead)) if k not in indices_batching]  # Axes of the indices.
+        self.longer = [axis for axis in axes if sizes[axis] > 1]
+        self.lead = [*lead, *(sizes[axis] for axis in self.longer)]
+        self.others = [k for k in range(len(self.lead)) if k not in indices_batching]  # Axes of the indices.
         self.indices_batching = list(indices_batching)
-        self.lead = lead
         mode = equation.params["mode"]
         index: Any = None
         inside: Any = None
         for k, axis in enumerate(axes):
             at = ops.squeeze(part(walk, indices, len(lead), k, 1), [len(lead)])
-            count = shape[axis]
+            count, last = shape[axis], shape[axis] - sizes[axis]
             if mode == GatherScatterMode.FILL_OR_DROP:
-                is_one = ops.logical_and(ops.ge(at, 0), ops.lt(at, count))
+                is_one = ops.logical_and(ops.ge(at, 0), ops.le(at, last))
                 inside = is_one if inside is None else ops.logical_and(inside, is_one)
-            at = ops.clamp(at, 0, count - 1)  # As a negative one hostir would count from the end.
+            at = ops.clamp(at, 0, last)  # As a negative one hostir would count from the end.
+            if self.longer:
+                at = ops.broadcast_in_dim(at, self.lead, list(range(len(lead))))
+            if axis in self.longer:
+                at = at + walk.iota(self.lead, len(lead) + self.longer.index(axis), at.dtype)
             index = at if index is None else index * count + at
         if index is None:
             raise refused(equation, "it has no index", "take the array as it is")
         self.index = self._in_order(index)
+        if inside is not None and self.longer:
+            inside = ops.broadcast_in_dim(inside, self.lead, list(range(len(lead))))
         self.inside = None if inside is None else self._in_order(inside)
 
     def _in_order(self, x: Tensor) -> Tensor:
@@ -135,20 +145,12 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
     out = equation.outvars[0].aval
     axes = tuple(numbers.start_index_map)
     batching = tuple(getattr(numbers, "operand_batching_dims", ()))
-    if any(sizes[axis] != 1 for axis in axes):
-        if indices.ndim == 1:  # One slice.
-            for k, axis in enumerate(axes):
-                start = walk.ops.squeeze(part(walk, indices, 0, k, 1), [0])
-                x = _from(walk, x, axis, start, sizes[axis])
-        else:
-            raise refused(equation, f"it takes slices of {sizes} at each index", _WRITE_ONE)
-        return walk.ops.reshape(x, list(out.shape))
     for axis, size in enumerate(sizes):
         if axis not in axes and axis not in batching:
             x = x if size == x.shape[axis] else part(walk, x, axis, 0, size)
     shape = extents(x)
     indices_batching = tuple(getattr(numbers, "start_indices_batching_dims", ()))
-    places = _Places(walk, equation, shape, indices, axes, batching, indices_batching)
+    places = _Places(walk, equation, shape, indices, axes, dict(enumerate(sizes)), batching, indices_batching)
     seen = places.seen(x)
     window = seen.ndim - len(batching) - 1
     taken = walk.ops.take_along_axis(seen, places.beside(places.index, window), len(batching))
@@ -165,6 +167,7 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
     kept = [k for k in range(len(shape)) if k not in numbers.collapsed_slice_dims and k not in batching]
     of_window = [offsets[kept.index(k)] for k in places.window]
     of_lead = [k for k in range(len(out.shape)) if k not in offsets]
+    of_lead += [offsets[kept.index(axis)] for axis in places.longer]
     targets = [*(of_lead[k] for k in here), *of_window]  # Of each axis, as one of the result.
     order = sorted(range(len(targets)), key=lambda k: targets[k])
     if order != list(range(len(order))):
@@ -184,14 +187,16 @@ def _scatter(walk: Walk, equation: Any, values: list[Value]) -> Any:
     kept = [k for k in range(len(shape)) if k not in inserted and k not in batching]
     at_window = list(numbers.update_window_dims)
     sizes = {axis: int(updates.shape[at]) for axis, at in zip(kept, at_window, strict=True)}
-    if any(size != (1 if axis in axes else shape[axis]) for axis, size in sizes.items()):
-        raise refused(equation, "it changes slices that begin at the indices", "use lax.dynamic_update_slice")
+    if any(size != shape[axis] for axis, size in sizes.items() if axis not in axes):
+        raise refused(equation, "it changes a part of an axis without an index", "use lax.dynamic_update_slice")
     indices_batching = tuple(getattr(numbers, "scatter_indices_batching_dims", ()))
-    places = _Places(walk, equation, shape, indices, axes, batching, indices_batching)
+    sizes |= {axis: 1 for axis in inserted}
+    places = _Places(walk, equation, shape, indices, axes, sizes, batching, indices_batching)
     # The updates as [batch..., k, window...].
     at_lead = [k for k in range(updates.ndim) if k not in at_window]
+    at_lead += [at_window[kept.index(axis)] for axis in places.longer]
     of_window = [at_window[kept.index(k)] for k in places.window]
-    dropped = [at_window[kept.index(k)] for k in kept if k in axes]
+    dropped = [at_window[kept.index(k)] for k in kept if k in axes and k not in places.longer]
     order = [*(at_lead[k] for k in (*places.indices_batching, *places.others)), *of_window, *dropped]
     if order != list(range(len(order))):
         updates = ops.permute(updates, order)

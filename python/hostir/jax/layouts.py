@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,9 +30,11 @@ def device_mesh(mesh: Any) -> DeviceMesh | None:
     raise invalid(f"mesh={mesh!r}: it is a hostir.DeviceMesh, or an AbstractMesh or Mesh of jax.sharding")
 
 
-def abstract_mesh(mesh: DeviceMesh) -> AbstractMesh:
-    """By its names, for what is traced."""
-    return AbstractMesh(mesh.shape, mesh.names)
+def tracing_on(mesh: DeviceMesh | None) -> contextlib.AbstractContextManager[Any]:
+    """While a function is traced: its PartitionSpecs are of the mesh. JAX before 0.7 has no way to say so without
+    devices of its own; there a NamedSharding of an AbstractMesh names it."""
+    told = getattr(jax.sharding, "use_abstract_mesh", None)
+    return contextlib.nullcontext() if mesh is None or told is None else told(AbstractMesh(mesh.shape, mesh.names))
 
 
 def sharding_of(given: Any, mesh: DeviceMesh | None, rank: int, what: str) -> Sharding | None:

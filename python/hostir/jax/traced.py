@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from ..sharding import Sharding
 from ..values import Scalar, Tensor
 from . import control, draws, indices, pointwise, reductions, shapes  # noqa: F401  (They register their rules.)
 from .known import TYPES, Known, stored_shape, stored_type
-from .layouts import abstract_mesh, broadcast, first_mesh, sharding_of
+from .layouts import broadcast, first_mesh, sharding_of, tracing_on
 from .refusals import is_key, nearest, type_text
 from .walk import Value, Walk
 
@@ -96,8 +95,7 @@ class Traced:
         ]
         layouts = [each or argument.sharding for each, argument in zip(given, arguments, strict=True)]
         avals = jax.tree_util.tree_unflatten(tree, [argument.aval for argument in arguments])
-        context = jax.sharding.use_abstract_mesh(abstract_mesh(mesh)) if mesh is not None else contextlib.nullcontext()
-        with context:
+        with tracing_on(mesh):
             closed, shape = jax.make_jaxpr(function, return_shape=True)(*avals[0], **avals[1])
         leaves, self._out_tree = jax.tree_util.tree_flatten(shape)
         wanted = broadcast(out_shardings, self._out_tree, "out_shardings")

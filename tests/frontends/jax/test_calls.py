@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("jax")
 import jax
+import jax.experimental
 import jax.numpy as jnp
 
 import hostir
@@ -85,7 +86,8 @@ def test_types_are_those_of_jax(client: hostir.Client) -> None:
 
 
 def test_types_of_64_bits(client: hostir.Client) -> None:
-    with jax.enable_x64(True):
+    enabled = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with enabled(True):
         jitted = hostir.jax.jit(lambda x, n: (x.sum(), jnp.cumsum(n), x.astype(jnp.float32)), client=client)
         found = jitted(np.arange(3.0), np.arange(3) + 2**40)
         assert [each.dtype for each in found] == [np.float64, np.int64, np.float32]

@@ -71,11 +71,6 @@ def branches(x: Any) -> Any:
     return lax.cond(x[0, 0] > 0, long, lambda y: y, x)
 
 
-def gathers(x: Any) -> Any:
-    numbers = lax.GatherDimensionNumbers(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0,))
-    return lax.gather(x, jnp.argmax(x, 1)[:, None], numbers, (2, 4))
-
-
 CASES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "while": (
         loops,
@@ -130,11 +125,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], str]] = {
         branches,
         "hostir.jax: cond of (int32[], float32[3,4]) -> float32[3,4]: both branches are computed, and one has 257 "
         "equations, above 256; choose in Python, by an argument in static_argnums",
-    ),
-    "gather": (
-        gathers,
-        "hostir.jax: gather of (float32[3,4], int32[3,1]) -> float32[3,2,4]: it takes slices of [2, 4] at each index; "
-        "index one element an axis",
     ),
 }
 

@@ -23,6 +23,9 @@ SEED = 6
 STEPS = 5
 SIZES = Sizes()
 RANKS = DeviceMesh([0, 1, 2, 3], names=("dp",))
+of_new_jax = pytest.mark.skipif(
+    not hasattr(jax.sharding, "use_abstract_mesh"), reason="this JAX traces no PartitionSpec without devices"
+)
 GRID = DeviceMesh([[0, 1], [2, 3]], names=("dp", "tp"))
 
 
@@ -117,6 +120,7 @@ def test_steps_of_adam_with_split_states(client: hostir.Client) -> None:
     assert state["mean"]["mlp"]["up"].sharding == Sharding(RANKS, {0: "dp"})
 
 
+@of_new_jax
 @pytest.mark.parametrize("way", ["spec", "named"])
 def test_constraints_inside(way: str, client: hostir.Client) -> None:
     """By a PartitionSpec of the mesh of ``jit``, and by a NamedSharding of an abstract mesh of that shape."""
@@ -134,6 +138,7 @@ def test_constraints_inside(way: str, client: hostir.Client) -> None:
     np.testing.assert_array_equal(y.numpy(), 2 * x + 1)
 
 
+@of_new_jax
 def test_constraints_have_gradients(client: hostir.Client) -> None:
     def of(w: Any, x: Any) -> Any:
         return jnp.sum(jnp.square(jax.lax.with_sharding_constraint(x @ w, P("dp", "tp"))))
@@ -154,6 +159,7 @@ def test_shardings_of_hostir(client: hostir.Client) -> None:
     assert communications(jitted, client, x) == {"AllToAll"}
 
 
+@of_new_jax
 def test_meshes_of_jax(client: hostir.Client) -> None:
     """An abstract one is of the first devices; a mesh of devices says their numbers."""
     x = np.ones((2, 2), np.float32)
