@@ -102,7 +102,8 @@ class Jitted:
         return traced.run(self._client or _client_of(leaves), leaves)
 
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The program for these arguments, to print, or for ``client.explain``.
+        """The program for these arguments, to print, or for ``client.explain``. Of an array a ``jax.ShapeDtypeStruct``
+        will do.
 
         >>> double = hostir.jax.jit(lambda x: 2 * x)
         >>> print(double.definition(np.ones(3, np.float32)))
@@ -129,7 +130,7 @@ class Jitted:
             )
         if isinstance(leaf, jax.Array):
             return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), None  # Keys have none.
-        if isinstance(leaf, np.ndarray):
+        if isinstance(leaf, (np.ndarray, jax.ShapeDtypeStruct)):
             return leaf.shape, _canonical(leaf.dtype), False, None
         if isinstance(leaf, np.generic):
             return leaf.dtype

@@ -20,7 +20,7 @@ from . import control, draws, indices, pointwise, reductions, shapes  # noqa: F4
 from .known import TYPES, Known, stored_shape, stored_type
 from .layouts import broadcast, first_mesh, sharding_of, tracing_on
 from .refusals import is_key, nearest, type_text
-from .walk import Value, Walk
+from .walk import Value, Walk, free_name
 
 NUMBERS = (bool, int, float)
 
@@ -47,7 +47,7 @@ class Argument:
                 f" {name}.astype({nearest(dtype)})"
             )
         is_weak = is_number or bool(getattr(leaf, "weak_type", False))
-        self.aval = jax.ShapeDtypeStruct(np.shape(leaf), dtype, weak_type=is_weak)
+        self.aval = jax.ShapeDtypeStruct(() if is_number else leaf.shape, dtype, weak_type=is_weak)
         self.is_scalar = is_number or isinstance(leaf, np.generic)  # Given with the request.
         self.dtype = np.dtype(given) if type(leaf) is Array else stored
         self.shape = stored_shape(self.aval)
@@ -165,7 +165,7 @@ class Traced:
 def _input_name(fd: FusionDefinition, path: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_.]", "_", path)[:200]
     name = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
-    return fd._new_name(name) if name in fd._names else name
+    return free_name(fd, name)
 
 
 def _check_results(types: Sequence[Any]) -> None:

@@ -105,7 +105,7 @@ class Walk:
         key = known.identity()
         tensor = self._brought_by_identity.get(key)
         if tensor is None:
-            name = f"constant.{len(self._brought)}"
+            name = free_name(self.definition, f"constant.{len(self._brought)}")
             tensor = self.definition.define_tensor(stored_shape(known), True, stored_type(known.dtype), name=name)
             self._brought_by_identity[key] = tensor
             self._brought.append((tensor, known))
@@ -288,6 +288,15 @@ def _on_bits(equation: Any) -> Any:
         outvars=list(map(on_bits, equation.outvars)),
         source_info=equation.source_info,
     )
+
+
+def free_name(definition: FusionDefinition, wanted: str) -> str:
+    """``wanted``, or with a number behind it where a value has that name."""
+    name, count = wanted, 0
+    while name in definition._names:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
 
 
 def extents(tensor: Tensor) -> list[int]:

@@ -31,6 +31,23 @@ def test_arguments_and_results_are_trees(client: hostir.Client) -> None:
     assert names == ["x.a.0", "x.a.1", "x.b", "more"]
 
 
+def test_names_that_are_alike(client: hostir.Client) -> None:
+    """Of values in trees, and of what the program brings."""
+    table = jnp.sin(jnp.arange(3.0))
+    jitted = hostir.jax.jit(lambda x, constant: x["a.b"] + x["a"]["b"] * constant[0] + table, client=client)
+    ones = np.ones(3, np.float32)
+    x, constant = {"a.b": ones, "a": {"b": ones}}, [2 * ones]
+    assert jitted(x, constant).tolist() == (3 + np.asarray(table)).tolist()
+    names = [value.name for value in jitted.definition(x, constant).fusion.inputs()]
+    assert names == ["x.a.b", "x.a.b_1", "constant.0", "constant.0_1"]
+
+
+def test_a_definition_needs_no_elements(client: hostir.Client) -> None:
+    jitted = hostir.jax.jit(lambda x: x @ x, client=client)
+    x = np.ones((3, 3), np.float32)
+    assert jitted.definition(jax.ShapeDtypeStruct((3, 3), np.float32)) is jitted.definition(x)
+
+
 def test_results_are_arrays_of_jax_where_it_wants_them(client: hostir.Client) -> None:
     (y,) = [hostir.jax.jit(lambda x: x * 2, client=client)(np.arange(6, dtype=np.float32).reshape(2, 3))]
     assert isinstance(y, hostir.Array)
