@@ -10,7 +10,7 @@ from jax.lax import GatherScatterMode
 
 from ..values import Tensor
 from .known import Known
-from .pointwise import least
+from .pointwise import greatest, least
 from .refusals import refused
 from .shapes import part
 from .walk import Value, Walk, extents, rule
@@ -157,7 +157,8 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
     if places.inside is not None:
         fill = equation.params["fill_value"]
         if fill is None:
-            fill = float("nan") if out.dtype.kind not in "ib" else least(out.dtype)
+            fill = float("nan") if out.dtype.kind not in "iub" else least(out.dtype)
+            fill = (1 << 32) - 1 if out.dtype.kind == "u" else fill
         taken = walk.ops.where(places.beside(places.inside, window), taken, fill)
     # [batch..., k, window...]: k becomes its axes, which go to their places, axes of 1 among them.
     lead, here = places.lead, [*places.indices_batching, *places.others]
@@ -175,10 +176,10 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return taken if taken.shape == out.shape else walk.ops.reshape(taken, list(out.shape))
 
 
-@rule("scatter-add", "scatter", "scatter_add")
+@rule("scatter", *(f"scatter{dash}{kind}" for kind in ("add", "sub", "mul", "max", "min") for dash in "-_"))
 def _scatter(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """For each place the sum of the updates that go there, or the last of them: places times updates, in work."""
-    numbers, adds = equation.params["dimension_numbers"], "add" in equation.primitive.name
+    numbers, kind = equation.params["dimension_numbers"], equation.primitive.name[len("scatter-") :]
     x, indices, updates = (walk.tensor(value) for value in values)
     ops, axes = walk.ops, tuple(numbers.scatter_dims_to_operand_dims)
     batching = tuple(getattr(numbers, "operand_batching_dims", ()))
@@ -202,8 +203,8 @@ def _scatter(walk: Walk, equation: Any, values: list[Value]) -> Any:
         updates = ops.permute(updates, order)
     index = places.index
     updates = ops.reshape(updates, [*extents(index), *(shape[k] for k in places.window)])
-    made = (_sums if adds else _lasts)(walk, places, places.seen(x), updates)
-    return places.unseen(made)
+    seen = places.seen(x)
+    return places.unseen(_together(walk, places, seen, updates, kind) if kind else _lasts(walk, places, seen, updates))
 
 
 def _hits(walk: Walk, places: _Places) -> Tensor:
@@ -218,15 +219,24 @@ def _hits(walk: Walk, places: _Places) -> Tensor:
     return hits
 
 
-def _sums(walk: Walk, places: _Places, x: Tensor, updates: Tensor) -> Tensor:
+def _together(walk: Walk, places: _Places, x: Tensor, updates: Tensor, kind: str) -> Any:
+    """The operand and all updates that go to a place, added up and so on."""
     ops, batch = walk.ops, len(places.batching)
+    if kind == "sub":
+        kind, updates = "add", -updates
     hits = _hits(walk, places)
     count, window = extents(updates)[batch], math.prod(extents(updates)[batch + 1 :])
-    if x.dtype.kind not in "ib" and min(count, window) >= _PRODUCT_LEAST:
+    if kind == "add" and x.dtype.kind not in "ib" and min(count, window) >= _PRODUCT_LEAST:
         return x + ops.cast(_product(walk, hits, updates), x.dtype)
     wide = [*extents(hits), *(int(n) for n in x.shape[batch + 1 :])]
     chosen = ops.broadcast_in_dim(hits, wide, list(range(batch + 2)))
     spread = ops.broadcast_in_dim(updates, wide, [k for k in range(len(wide)) if k != batch])
+    if kind in ("max", "min"):
+        nothing = least(x.dtype) if kind == "max" else greatest(x.dtype)
+        of_all = getattr(ops, kind)(ops.where(chosen, spread, nothing), [batch + 1])
+        return ops.maximum(x, of_all) if kind == "max" else ops.minimum(x, of_all)
+    if kind == "mul":
+        return x * ops.prod(ops.where(chosen, spread, 1), [batch + 1], dtype=x.dtype)
     return x + ops.sum(ops.where(chosen, spread, 0), [batch + 1], dtype=x.dtype)
 
 

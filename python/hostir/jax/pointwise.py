@@ -121,6 +121,23 @@ def _div(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return walk.ops.where(walk.ops.eq(walk.tensor(values[1]), 0), of_zero, made)
 
 
+@rule("lt_to", "le_to", elementwise=True)
+def _in_total_order(walk: Walk, equation: Any, values: list[Value]) -> Any:
+    """-0 is below 0, and NaN above all."""
+    ops, (x, y) = walk.ops, walk.operands(equation, values)
+    below, equal = ops.lt(x, y), ops.eq(x, y)
+    if equation.invars[0].aval.dtype.kind not in "iub":
+        sign = ops.logical_and(ops.signbit(x), ops.logical_not(ops.signbit(y)))
+        zeros = ops.logical_and(equal, ops.logical_and(sign, ops.eq(x, 0.0)))
+        below = ops.logical_or(
+            ops.logical_or(below, zeros), ops.logical_and(ops.isnan(y), ops.logical_not(ops.isnan(x)))
+        )
+        equal = ops.logical_or(equal, ops.logical_and(ops.isnan(x), ops.isnan(y)))
+        above = ops.logical_and(ops.signbit(y), ops.logical_not(ops.signbit(x)))
+        equal = ops.logical_and(equal, ops.logical_not(ops.logical_and(above, ops.eq(y, 0.0))))
+    return below if equation.primitive.name == "lt_to" else ops.logical_or(below, equal)
+
+
 @rule("sign", elementwise=True)
 def _sign(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """Of NaN it is NaN."""

@@ -54,6 +54,20 @@ def _concatenate(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return walk.ops.cat(parts, axis) if len(parts) > 1 else parts[0]
 
 
+@rule("tile")
+def _tile(walk: Walk, equation: Any, values: list[Value]) -> Any:
+    x = walk.tensor(values[0])
+    for axis, count in enumerate(equation.params["reps"]):
+        x = walk.ops.cat([x] * count, axis) if count != 1 else x
+    return x
+
+
+@rule("unstack")
+def _unstack(walk: Walk, equation: Any, values: list[Value]) -> Any:
+    x, axis = walk.tensor(values[0]), equation.params["axis"]
+    return [walk.ops.squeeze(part(walk, x, axis, place, 1), [axis]) for place in range(extents(x)[axis])]
+
+
 @rule("stack")
 def _stack(walk: Walk, equation: Any, values: list[Value]) -> Any:
     return stacked(walk, values, equation.params["axis"])
