@@ -677,17 +677,7 @@ class Client:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
     def _array(self, tensor: Any, origin: str, run: int = 0) -> Array:
-        spec = tensor.spec
-        return Array(
-            self,
-            tensor.handle,
-            tuple(spec.shape),
-            wire.data_type(spec.dtype),
-            wire.sharding_of(spec.sharding),
-            tuple(spec.stored_once),
-            origin,
-            run,
-        )
+        return Array(self, tensor.handle, *wire.spec_of(tensor.spec), origin, run)
 
     def _call(
         self,
