@@ -46,7 +46,8 @@ def jit(
 
     mesh: of PartitionSpecs, here and inside of ``function``: a DeviceMesh with names, or a mesh of JAX, also abstract.
 
-    donate_argnums: arguments, by place, whose Arrays a call uses up: results of their types take their memory.
+    donate_argnums: arguments, by place, whose Arrays a call uses up: results of their types and layouts take their
+    memory. One that no result fits stays.
 
     static_argnums: arguments, by place, that are Python values: each has a program of its own. They are hashable.
 

@@ -23,6 +23,7 @@ from .refusals import is_key, nearest, type_text
 from .walk import Value, Walk, free_name
 
 NUMBERS = (bool, int, float)
+_FIRST = Sharding([0])  # Where what has no layout lies.
 
 
 class Argument:
@@ -114,17 +115,15 @@ class Traced:
             values = [self._as_traced(walk, argument, value) for argument, value in zip(arguments, inputs, strict=True)]
             results = walk.run(closed.jaxpr, closed.consts, values)
             _check_results(leaves)
-            aliases = _aliases(inputs, arguments, donated, leaves)
+            lie = [layout or whole for layout in layouts]
+            aliases = _aliases(inputs, lie, arguments, donated, leaves, out_layouts)
             taken: list[Tensor] = [value for value in inputs if isinstance(value, Tensor)]
-            for result, alias, layout in zip(results, aliases, out_layouts, strict=True):
+            for result, alias, told in zip(results, aliases, out_layouts, strict=True):
                 tensor = _own(walk, result, taken)
-                if layout is not None:
-                    tensor.lay_out(layout)
-                elif alias is not None:
-                    place = next(k for k, value in enumerate(inputs) if value is alias)
-                    if (same := layouts[place] or whole) is not None:
-                        tensor.lay_out(same)
-                fd.add_output(tensor, alias)
+                of_result = told if alias is None else lie[alias]
+                if of_result is not None:
+                    tensor.lay_out(of_result)
+                fd.add_output(tensor, None if alias is None else inputs[alias])
             self._brought = walk.brought()
             for tensor, _ in self._brought:
                 if whole is not None:
@@ -150,6 +149,8 @@ class Traced:
         values = [argument.value(leaf) for argument, leaf in zip(self._arguments, leaves, strict=True)]
         if self._brought:
             values += self._brought_arrays(client)
+        if not self._out_tree.num_leaves:
+            return jax.tree_util.tree_unflatten(self._out_tree, [])
         results = client.run(self.definition, values)
         return jax.tree_util.tree_unflatten(self._out_tree, results)
 
@@ -179,25 +180,35 @@ def _check_results(types: Sequence[Any]) -> None:
 
 
 def _aliases(
-    inputs: Sequence[Any], arguments: Sequence[Argument], donated: Sequence[bool], results: Sequence[Any]
-) -> list[Any]:
-    """For each result the donated input of its type whose place it takes, the first that is left."""
-    free = [
-        (value, (argument.aval.shape, argument.dtype))
-        for value, argument, is_donated in zip(inputs, arguments, donated, strict=True)
-        if is_donated and isinstance(value, Tensor)
-    ]
-    aliases: list[Any] = []
-    for result in results:
-        place = next((k for k, (_, of) in enumerate(free) if of == (result.shape, result.dtype)), None)
-        aliases.append(None if place is None else free.pop(place)[0])
+    inputs: Sequence[Any],
+    layouts: Sequence[Sharding | None],
+    arguments: Sequence[Argument],
+    donated: Sequence[bool],
+    results: Sequence[Any],
+    wanted: Sequence[Sharding | None],
+) -> list[int | None]:
+    """For each result the place of the donated input whose memory it takes, the first left of its type; where
+    ``wanted`` says how the result lies, of one that lies so."""
+    free = [k for k, value in enumerate(inputs) if donated[k] and isinstance(value, Tensor)]
+    aliases: list[int | None] = []
+    for result, layout in zip(results, wanted, strict=True):
+        found = None
+        for k in free:
+            same = (arguments[k].aval.shape, arguments[k].dtype) == (result.shape, result.dtype)
+            if same and (layout is None or layout == (layouts[k] or _FIRST)):
+                found = k
+                break
+        if found is not None:
+            free.remove(found)
+        aliases.append(found)
     return aliases
 
 
 def _own(walk: Walk, result: Value, taken: list[Tensor]) -> Tensor:
-    """``result`` as a tensor that is no other result's, and no input."""
+    """``result`` as a tensor that is no other result's, no input, and not laid out yet."""
     tensor = walk.tensor(result)
-    if isinstance(result, Known) or any(tensor is other for other in taken):
+    is_laid_out = tensor.name in walk.definition._record.annotations
+    if isinstance(result, Known) or is_laid_out or any(tensor is other for other in taken):
         tensor = walk.ops.set(tensor)
     taken.append(tensor)
     return tensor

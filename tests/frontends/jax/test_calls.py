@@ -31,6 +31,24 @@ def test_arguments_and_results_are_trees(client: hostir.Client) -> None:
     assert names == ["x.a.0", "x.a.1", "x.b", "more"]
 
 
+def test_nothing_and_little(client: hostir.Client) -> None:
+    """No arguments, no results, no elements; a method."""
+    x = np.arange(3, dtype=np.float32)
+    assert hostir.jax.jit(lambda: jnp.arange(3) + 1, client=client)().tolist() == [1, 2, 3]
+    assert hostir.jax.jit(lambda x: {"a": None}, client=client)(x) == {"a": None}
+    empty, total = hostir.jax.jit(lambda x: (x[:0] * 2, x[:0].sum()), client=client)(x)
+    assert (empty.shape, total.item()) == ((0,), 0)
+    assert hostir.jax.jit(Scaled(3.0).applied, client=client)(x).tolist() == [0, 3, 6]
+
+
+class Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def applied(self, x: Any) -> Any:
+        return x * self.factor
+
+
 def test_names_that_are_alike(client: hostir.Client) -> None:
     """Of values in trees, and of what the program brings."""
     table = jnp.sin(jnp.arange(3.0))

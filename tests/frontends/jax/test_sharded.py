@@ -139,6 +139,21 @@ def test_constraints_inside(way: str, client: hostir.Client) -> None:
 
 
 @of_new_jax
+def test_a_result_may_lie_otherwise_than_its_constraint_says(client: hostir.Client) -> None:
+    constrained = hostir.jax.jit(
+        lambda x: jax.lax.with_sharding_constraint(x * 2, P("dp")),
+        client=client,
+        mesh=RANKS,
+        out_shardings=P(None, "dp"),
+    )
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    y = constrained(x)
+    assert y.sharding == Sharding(RANKS, {1: "dp"})
+    np.testing.assert_array_equal(y.numpy(), 2 * x)
+    assert communications(constrained, client, x) == {"AllToAll"}
+
+
+@of_new_jax
 def test_constraints_have_gradients(client: hostir.Client) -> None:
     def of(w: Any, x: Any) -> Any:
         return jnp.sum(jnp.square(jax.lax.with_sharding_constraint(x @ w, P("dp", "tp"))))
@@ -198,6 +213,25 @@ def test_a_donated_array_is_used_up(client: hostir.Client) -> None:
     for array in state.values():
         with pytest.raises(hostir.FailedPrecondition, match="was consumed by a run of function"):
             array.numpy()
+
+
+def test_a_donated_array_that_lies_otherwise_than_the_result_stays(client: hostir.Client) -> None:
+    told = (P("dp"), P(None, "dp"))
+    jitted = hostir.jax.jit(
+        lambda a, b: (a * 2, b * 3),
+        client=client,
+        mesh=RANKS,
+        in_shardings=told,
+        out_shardings=(P(None, "dp"), P()),
+        donate_argnums=(0, 1),
+    )
+    x = np.ones((4, 8), np.float32)
+    a, b = (client.put(x, sharding=Sharding(RANKS, {axis: "dp"})) for axis in (0, 1))
+    twice, thrice = jitted(a, b)
+    assert (twice.sharding, thrice.sharding) == (Sharding(RANKS, {1: "dp"}), Sharding(RANKS))
+    assert (twice[0, 0], thrice[0, 0], a[0, 0]) == (2, 3, 1)
+    with pytest.raises(hostir.FailedPrecondition, match="was consumed"):  # By the first result, which lies as it did.
+        b.numpy()
 
 
 def test_a_donated_argument_may_be_a_result(client: hostir.Client) -> None:
