@@ -156,7 +156,7 @@ def check(ours: Steps, peer: Any) -> None:
 
 
 def python_microseconds(client: Any, ours: Steps, count: int = 50) -> float:
-    """Of a call, without the request itself: the median."""
+    """The median of a call without its request."""
     stub, took = client._stub, []
 
     class Timed:

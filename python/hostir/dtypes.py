@@ -29,7 +29,7 @@ class DataType(enum.Enum):
     Bool = "bool"
     Null = "null"
 
-    __hash__ = object.__hash__  # That of an enumeration is a call of Python's, and each Array's type is looked up.
+    __hash__ = object.__hash__  # An enumeration's own is a call of Python's, and each Array's type is looked up.
 
     @property
     def numpy(self) -> np.dtype[Any]:

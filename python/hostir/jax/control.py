@@ -11,7 +11,7 @@ from .shapes import part, stacked
 from .walk import INLINED, Value, Walk, rule
 
 SCAN_LENGTH_MAX = 64
-BRANCH_EQUATIONS_MAX = 256  # Of a cond whose branches are both computed.
+BRANCH_EQUATIONS_MAX = 256  # Where both branches of a cond are computed.
 
 
 @rule(

@@ -18,7 +18,7 @@ from .refusals import refused
 from .walk import Value, Walk, rule
 
 _MASK = (1 << 32) - 1
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))  # Of Threefry-2x32 (Salmon et al. 2011).
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))  # Threefry-2x32's (Salmon et al. 2011).
 _PARITY = 0x1BD11BDA
 
 

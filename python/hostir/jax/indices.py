@@ -125,7 +125,7 @@ class _Places:
         return x if len(self.axes) == 1 else self.walk.ops.reshape(x, [*shape[:begin], self.places, *shape[end:]])
 
     def unseen(self, x: Tensor) -> Tensor:
-        """What ``seen`` makes, as the operand."""
+        """As the operand, from the form that ``seen`` makes."""
         order = [*self.batching, *self.axes, *self.window]
         if len(self.axes) != 1:
             x = self.walk.ops.reshape(x, [self.shape[k] for k in order])
@@ -169,7 +169,7 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
     of_window = [offsets[kept.index(k)] for k in places.window]
     of_lead = [k for k in range(len(out.shape)) if k not in offsets]
     of_lead += [offsets[kept.index(axis)] for axis in places.longer]
-    targets = [*(of_lead[k] for k in here), *of_window]  # Of each axis, as one of the result.
+    targets = [*(of_lead[k] for k in here), *of_window]  # For each axis that of the result.
     order = sorted(range(len(targets)), key=lambda k: targets[k])
     if order != list(range(len(order))):
         taken = walk.ops.permute(taken, order)

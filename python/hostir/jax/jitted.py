@@ -61,7 +61,7 @@ def jit(
 
 
 class Jitted:
-    """What ``jit`` returns: called as the function is. Threads: any may call.
+    """The result of ``jit``: called as the function is. Threads: any may call.
 
     >>> double = hostir.jax.jit(lambda x: 2 * x)
     >>> isinstance(double, hostir.jax.Jitted)  # True
@@ -103,8 +103,8 @@ class Jitted:
         return traced.run(self._client or _client_of(leaves), leaves)
 
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The program for these arguments, to print, or for ``client.explain``. Of an array a ``jax.ShapeDtypeStruct``
-        will do.
+        """The program for these arguments, to print, or for ``client.explain``. For an array a
+        ``jax.ShapeDtypeStruct`` will do.
 
         >>> double = hostir.jax.jit(lambda x: 2 * x)
         >>> print(double.definition(np.ones(3, np.float32)))
@@ -112,7 +112,7 @@ class Jitted:
         return self._of(args, kwargs)[0].definition
 
     def _signature(self, leaf: Any, is_told: bool) -> Any:
-        """What of an argument's leaf another program depends on."""
+        """The part of an argument's leaf on which it depends which program runs."""
         kind = type(leaf)
         if kind is Array:
             layout = leaf.sharding
@@ -198,7 +198,7 @@ class Jitted:
         return [*found, *[None] * (count - len(found))]
 
     def _names(self, args: tuple[Any, ...]) -> list[str]:
-        """Of the positional arguments."""
+        """Names of the positional arguments."""
         try:
             parameters = list(inspect.signature(self._function).parameters.values())
         except (TypeError, ValueError):

@@ -140,7 +140,7 @@ def _in_total_order(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 @rule("sign", elementwise=True)
 def _sign(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    """Of NaN it is NaN."""
+    """NaN stays."""
     x = walk.tensor(values[0])
     made = walk.ops.sign(x)
     return made if x.dtype.kind == "i" else walk.ops.where(walk.ops.isnan(x), x, made)
@@ -180,7 +180,7 @@ def _select_n(walk: Walk, equation: Any, values: list[Value]) -> Any:
         cases = [walk.stretched(walk.tensor(cases[0]), shape), *cases[1:]]
     if chosen.dtype == np.bool_:
         return walk.ops.where(chosen, walk.operand(cases[1]), walk.operand(cases[0]))
-    made = walk.operand(cases[-1])  # What is beyond the last case is the last one, too.
+    made = walk.operand(cases[-1])  # Beyond the last case it is the last one, too.
     for place in reversed(range(len(cases) - 1)):
         made = walk.ops.where(walk.ops.le(chosen, place), walk.operand(cases[place]), made)
     return made
@@ -231,10 +231,10 @@ def _sharding_constraint(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 
 def least(dtype: np.dtype[Any]) -> bool | int | float:
-    """What no element is below."""
+    """No element is below it."""
     return False if dtype.kind == "b" else int(np.iinfo(dtype).min) if dtype.kind == "i" else -math.inf
 
 
 def greatest(dtype: np.dtype[Any]) -> bool | int | float:
-    """What no element is above."""
+    """No element is above it."""
     return True if dtype.kind == "b" else int(np.iinfo(dtype).max) if dtype.kind == "i" else math.inf

@@ -1,6 +1,6 @@
 """Tables of JAX's primitives: what they cost, and which types they may have here."""
 
-# What only moves elements: of a number it makes the number.
+# They only move elements: from a number they make the number.
 MOVES = frozenset(
     {
         "broadcast_in_dim",
@@ -13,7 +13,7 @@ MOVES = frozenset(
         "transpose",
     }
 )
-# What costs a kernel next to nothing: what only these make of numbers is made anew where it is read.
+# They cost a kernel next to nothing: values that only these make from numbers are made anew where they are read.
 CHEAP = frozenset(
     {
         "add",
@@ -50,7 +50,7 @@ CHEAP = frozenset(
         "xor",
     }
 )
-# What takes uint32: draws of random numbers are made of it.
+# They take uint32, which draws of random numbers are made of.
 OF_UNSIGNED = frozenset(
     {
         "add",
@@ -105,7 +105,7 @@ OF_UNSIGNED = frozenset(
         "xor",
     }
 )
-# What takes random keys, each of which has two elements in programs.
+# They take random keys, each of which has two elements in programs.
 OF_KEYS = frozenset(
     {
         "broadcast_in_dim",

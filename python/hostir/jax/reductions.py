@@ -87,7 +87,7 @@ def _order(walk: Walk, keys: list[Tensor], axis: int, descending: bool) -> Tenso
     mine = [k for k in range(len(wide)) if k != axis + 1]
     theirs = [k for k in range(len(wide)) if k != axis]
     number, other = walk.iota(wide, axis), walk.iota(wide, axis + 1)
-    ahead: Tensor = ops.lt(other, number)  # Of equals the first.
+    ahead: Tensor = ops.lt(other, number)  # Among equals the first.
     for key in reversed(keys):
         a, b = ops.broadcast_in_dim(key, wide, theirs), ops.broadcast_in_dim(key, wide, mine)
         before, equal = (ops.gt(a, b) if descending else ops.lt(a, b)), ops.eq(a, b)

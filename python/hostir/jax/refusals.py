@@ -1,4 +1,4 @@
-"""What a program of JAX asks for and hostir does not do: errors that name it, its shapes and the user's line."""
+"""Errors about programs of JAX that hostir cannot run: they name the primitive, its types and the user's line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = tuple(
     for path in (jax.__file__, os.path.dirname(os.path.abspath(__file__)))
 )
 
-# What to write instead, by primitive.
+# Other ways to write it, by primitive.
 REMEDIES = {
     "while": "write a Python loop, or lax.scan or lax.fori_loop with constant bounds",
     "conv_general_dilated": "cut patches by reshape and transpose and multiply matrices",
@@ -53,7 +53,7 @@ def refused_type(equation: Any, aval: Any) -> Unimplemented:
 
 
 def nearest(dtype: Any) -> str:
-    """What to convert a type to that hostir has not."""
+    """The type to convert to from one that hostir has not."""
     return "jnp.int32" if np.dtype(dtype).kind in "iu" else "jnp.float32"
 
 

@@ -54,7 +54,7 @@ class Argument:
         self.shape = stored_shape(self.aval)
 
     def value(self, leaf: Any) -> Any:
-        """What a run takes for ``leaf``. Elements of JAX on the host are not copied here."""
+        """The argument of a run for ``leaf``. Elements of JAX on the host are not copied here."""
         if type(leaf) is Array:
             return leaf
         if self.is_scalar:

@@ -1,8 +1,8 @@
 """A jaxpr, equation by equation, as operations of a FusionDefinition.
 
-A value is a tensor of the definition, or `Known`: its elements are known while the program is made. What is known is
-computed by JAX; it becomes a number in the operations that use it, a few operations, or else an input that the program
-brings itself.
+A value is a tensor of the definition, or `Known`: its elements are known while the program is made, and JAX computes
+them. It becomes a number in the operations that use it, a few operations, or else an input that the program brings
+itself.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ KNOWN_SIZE_MAX = 1 << 22  # Elements of a value that JAX computes while the prog
 
 
 Value = Tensor | Known
-Rule = Callable[["Walk", Any, list[Value]], Any]  # What an equation makes of values: a value, or a list of them.
+Rule = Callable[["Walk", Any, list[Value]], Any]  # From an equation and its values to one, or a list of them.
 RULES: dict[str, Rule] = {}
 INLINED: set[str] = set()  # Their own equations are walked, or some of them: nothing is computed before.
-ELEMENTWISE: set[str] = set()  # Of numbers they make a number.
+ELEMENTWISE: set[str] = set()  # From numbers they make a number.
 
 
 def rule(*primitives: str, inlined: bool = False, elementwise: bool = False) -> Callable[[Rule], Rule]:
@@ -70,7 +70,7 @@ class Walk:
         self.ops: Ops = definition.ops
         self._brought: list[tuple[Tensor, Known]] = []
         self._brought_by_identity: dict[bytes, Tensor] = {}
-        self._constants: dict[int, Known] = {}  # Of jaxprs, by id: one that several use is brought once.
+        self._constants: dict[int, Known] = {}  # By id: one that several jaxprs use is brought once.
         self._tables: dict[str, Known] = {}
         self._kept: list[Any] = []  # So that no id is used anew.
 
@@ -172,7 +172,7 @@ class Walk:
             self._is_inside = before
 
     def _on_its_line(self, equation: Any) -> contextlib.AbstractContextManager[None]:
-        """What an equation without a line of its own records is on the line of the one that it is in."""
+        """An equation without a line of its own is on the line of the one that it is in."""
         line = "" if self._is_inside else line_of(equation)
         return on_behalf_of(line) if line else contextlib.nullcontext()
 
@@ -197,7 +197,7 @@ class Walk:
         if name not in RULES:
             raise refused(equation, "there is no such operation in hostir")
         fd, made = self.definition, []
-        composing, fd._composing = fd._composing, re.sub(r"\W", "_", name)  # What values are called.
+        composing, fd._composing = fd._composing, re.sub(r"\W", "_", name)  # Their values are called so.
         try:
             with self._on_its_line(equation):
                 if all(0 in variable.aval.shape for variable in equation.outvars):
@@ -215,7 +215,7 @@ class Walk:
             fd._composing = composing
 
     def _of_type(self, value: Value, aval: Any) -> Value:
-        """Of the element type that the jaxpr says: sums of integers, and numbers beside bools, have another one."""
+        """With the element type that the jaxpr says: sums of integers, and numbers beside bools, have another one."""
         dtype = stored_type(aval.dtype)
         if isinstance(value, Tensor) and value.dtype != dtype:
             value = self.ops.cast(value, dtype)

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Sizes(NamedTuple):
-    """Of a transformer: grouped queries have ``heads`` heads, keys and values ``groups``."""
+    """A transformer's: grouped queries have ``heads`` heads, keys and values ``groups``."""
 
     batch: int = 4
     tokens: int = 16
@@ -23,7 +23,7 @@ class Sizes(NamedTuple):
 
 
 def parameters(sizes: Sizes, seed: int) -> dict[str, Any]:
-    """Of a transformer block with an embedding and a head."""
+    """Those of a transformer block with an embedding and a head."""
     rng = np.random.default_rng(seed)
     wide = sizes.model // sizes.heads
 
@@ -129,7 +129,7 @@ def layer_norm(p: Any, x: Any) -> Any:
 
 
 def vision_loss(p: Any, images: Any, classes: Any) -> Any:
-    """Of a vision transformer's block on patches of 4 x 4 of images of 16 x 16, two heads, their mean classified."""
+    """A vision transformer's block on patches of 4 x 4 of images of 16 x 16, two heads, their mean classified."""
     count = images.shape[0]
     patches = images.reshape(count, 4, 4, 4, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(count, 16, 48)
     x = patches @ p["patch"] + p["place"]

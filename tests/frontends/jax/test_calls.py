@@ -50,7 +50,7 @@ class Scaled:
 
 
 def test_names_that_are_alike(client: hostir.Client) -> None:
-    """Of values in trees, and of what the program brings."""
+    """Values in trees, and what the program brings, have names of their own."""
     table = jnp.sin(jnp.arange(3.0))
     jitted = hostir.jax.jit(lambda x, constant: x["a.b"] + x["a"]["b"] * constant[0] + table, client=client)
     ones = np.ones(3, np.float32)
@@ -100,7 +100,7 @@ def test_numbers_are_given_with_the_request(client: hostir.Client) -> None:
     assert jitted(x, 0.5, 3, True).tolist() == [3.5, 3.5]
     assert jitted(x, 0.25, 1, True).tolist() == [1.25, 1.25]
     assert jitted(x, np.float32(0.25), np.int32(1), np.bool_(False)).tolist() == [1, 1]
-    assert len(jitted._traced) == 2  # Of Python's numbers, whose types are weak, and of NumPy's.
+    assert len(jitted._traced) == 2  # One for Python's numbers, whose types are weak, one for NumPy's.
     assert hostir.jax.jit(lambda x, h: x * h, client=client)(x, ml_dtypes.bfloat16(1.5)).tolist() == [1.5, 1.5]
     with pytest.raises(OverflowError) as caught:
         jitted(x, 0.5, 2**31, True)

@@ -111,7 +111,7 @@ UNSIGNED: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", UNSIGNED)
 def test_uint32_wraps(name: str, same: Callable[..., None]) -> None:
-    """What leaves a program are halves of it, which int32 holds."""
+    """Halves of it leave the program, which int32 holds."""
 
     def halves(x: Any, y: Any) -> Any:
         z = UNSIGNED[name](x, y)

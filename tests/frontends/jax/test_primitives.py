@@ -357,7 +357,7 @@ ELSEWHERE = {
     "threefry2x32": "test_draws.py",
     "while": "test_refusals.py",
 }
-# What JAX rounds otherwise: 16-bit floats, and functions that it computes in another way.
+# Where JAX rounds otherwise: 16-bit floats, and functions that it computes in another way.
 TOLERANCES = {"b": 1e-2, "bh": 2e-2, "h": 2e-3, "cbrt": 1e-5, "erf_inv": 1e-5, "lgamma": 1e-5, "mixed": 1e-5}
 
 
@@ -375,7 +375,7 @@ def test_each_rule_has_a_case() -> None:
 
 
 def primitives(jaxpr: Any) -> set[str]:
-    """Of a jaxpr and those in it."""
+    """Those of a jaxpr, and of jaxprs in it."""
     found = set()
     for equation in jaxpr.eqns:
         found.add(equation.primitive.name)

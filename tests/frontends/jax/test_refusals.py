@@ -1,4 +1,4 @@
-"""What is refused, with the whole message: primitive, types, why, what to write instead, and the user's line."""
+"""Refusals, each with its whole message: primitive, types, why, what to write instead, and the user's line."""
 
 from __future__ import annotations
 

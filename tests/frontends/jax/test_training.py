@@ -56,7 +56,7 @@ def test_steps_of_gradient_descent(client: hostir.Client) -> None:
         losses.append(value.item())
     assert_close(p, of_jax, 1e-5)
     assert losses[4] < losses[2] < losses[0]
-    assert len(ours._traced) == 1  # Of host arrays as of Arrays.
+    assert len(ours._traced) == 1  # For host arrays as for Arrays.
 
 
 def test_steps_of_adam(client: hostir.Client) -> None:
