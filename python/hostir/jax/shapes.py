@@ -163,8 +163,10 @@ def _dot_general(walk: Walk, equation: Any, values: list[Value]) -> Any:
     if wanted is not None and np.dtype(wanted).itemsize > common.itemsize:
         common = np.dtype(wanted)  # Products are exact, and sums are of the type.
     left, right = (x if x.dtype == common else walk.ops.cast(x, common) for x in (left, right))
-    left_free = [k for k in range(left.ndim) if k not in (*left_sum, *left_batch)]
-    right_free = [k for k in range(right.ndim) if k not in (*right_sum, *right_batch)]
+    pairs = sorted(zip(left_sum, right_sum, strict=True), key=lambda pair: pair[1])  # As the right one has them.
+    left_sum, right_sum = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    left_free = [k for k in range(left.ndim) if k not in left_sum and k not in left_batch]
+    right_free = [k for k in range(right.ndim) if k not in right_sum and k not in right_batch]
     summed = math.prod(int(left.shape[k]) for k in left_sum)
     if summed == 0:
         return walk.full(out.shape, 0, out.dtype)
@@ -172,15 +174,10 @@ def _dot_general(walk: Walk, equation: Any, values: list[Value]) -> Any:
     rows = [int(left.shape[k]) for k in left_free]
     columns = [int(right.shape[k]) for k in right_free]
     a = _permuted(walk, left, [*left_batch, *left_free, *left_sum])
-    if not batch and not left_free:
-        rows_in_product = []
-    elif batch or len(left_sum) != 1:
-        rows_in_product = [math.prod(rows)]
-    else:
-        rows_in_product = rows
-    a = _reshaped(walk, a, [*batch, *rows_in_product, summed])
-    if not batch and len(right_sum) == 1 == len(right_free) and right_free[0] < right_sum[0] and rows_in_product:
-        product = walk.ops.linear(a, right)  # A weight that is stored the other way round.
+    a = _reshaped(walk, a, [*batch, math.prod(rows), summed] if batch else [*rows, summed])
+    if rows and right_free and not batch and [*right_free, *right_sum] == list(range(right.ndim)):
+        weight = _reshaped(walk, right, [math.prod(columns), summed])
+        product = walk.ops.linear(a, weight)  # It is stored the other way round.
     else:
         b = _permuted(walk, right, [*right_batch, *right_sum, *right_free])
         ends = [math.prod(columns)] if batch or right_free else []
