@@ -91,7 +91,7 @@ class Jitted:
             raise invalid(f"jit: argument {min(both)} is donated and static; a static one has no memory")
         self._traced: dict[Any, Traced] = {}
         self._told: dict[Any, list[bool]] = {}  # By structure, for each leaf whether in_shardings says how it lies.
-        self._tracing = threading.Lock()
+        self._tracing = threading.RLock()  # A function may call itself with what is known.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it: the results as Arrays, which may be pending, in the tree that the function returns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -144,6 +145,28 @@ def test_each_shape_and_static_value_is_traced_once(client: hostir.Client) -> No
         assert jitted(x[:2], 3, "sum").tolist() == [5, 5]
     assert traced == [((3,), 3, "power"), ((3,), 3, "sum"), ((2,), 3, "sum")]
     assert repr(jitted) == "<hostir.jax.jit of function: 3 programs>"
+
+
+def test_threads_share_a_program(client: hostir.Client) -> None:
+    traced = []
+
+    def function(x: Any) -> Any:
+        traced.append(x.shape)
+        return x + 1
+
+    jitted = hostir.jax.jit(function, client=client)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda k: jitted(np.full(3, k, np.float32)).tolist(), range(8)))
+    assert found == [[k + 1.0] * 3 for k in range(8)]
+    assert traced == [(3,)]
+
+
+def test_a_function_may_call_itself_with_what_is_known(client: hostir.Client) -> None:
+    def function(x: Any) -> Any:
+        return x + (jnp.asarray(jitted(np.ones(2, np.float32)))[0] if x.shape == (3,) else 1)
+
+    jitted = hostir.jax.jit(function, client=client)
+    assert jitted(np.zeros(3, np.float32)).tolist() == [2, 2, 2]
 
 
 def test_what_a_function_closes_over_is_brought_once(client: hostir.Client) -> None:
