@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pdoc
 
-# fd.ops is hostir.ops.Ops with the pointwise operations of _pointwise; this version may have no nn.
-MODULES = ["hostir", "hostir.ops", "hostir._pointwise", "hostir.nn"]
+# fd.ops is hostir.ops.Ops with the pointwise operations of _pointwise; this version may have no nn, and not have JAX.
+MODULES = ["hostir", "hostir.ops", "hostir._pointwise", "hostir.nn", "hostir.jax"]
 
 
 def there(module: str) -> bool:
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name not in (module, "jax"):
             raise
         return False
     return True

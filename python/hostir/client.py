@@ -445,12 +445,13 @@ class Client:
             if parameter.scalar:
                 request.args.append(_number_argument(inputs_.number(index, name, value)))
                 continue
-            data_type = wire.data_type(parameter.dtype)
-            is_there = isinstance(value, Array)
-            array = value if is_there else self._put_input(value, fd, index, name, data_type, patience)
+            if isinstance(value, Array):
+                array = value
+            else:
+                array = self._put_input(value, fd, index, name, wire.data_type(parameter.dtype), patience)
             self._check_live(array)
             arrays[index] = array
-            request.args.append(pb.RunArg(handle=array._handle))
+            request.args.add(handle=array._handle)
         request.program_id = self._compile(fd).program_id  # Another, perhaps, since one was put.
 
         def compile_again() -> None:
@@ -692,18 +693,7 @@ class Client:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
     def _array(self, tensor: Any, origin: str, run: int = 0) -> Array:
-        spec = tensor.spec
-        return Array(
-            self,
-            tensor.handle,
-            tuple(spec.shape),
-            wire.data_type(spec.dtype),
-            wire.sharding_of(spec.sharding),
-            tuple(spec.stored_once),
-            origin,
-            run,
-            tensor.memory,
-        )
+        return Array(self, tensor.handle, *wire.spec_of(tensor.spec), origin, run, tensor.memory)
 
     def _call(
         self,

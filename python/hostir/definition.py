@@ -66,6 +66,7 @@ class FusionDefinition:
         self._composing = ""  # The function that records, see compose.py.
         self._part: int | None = None  # Of several results the one that is recorded.
         self._frozen = False
+        self._kept_names: list[str] | None = None
         self._program: Any = None  # Made once, by program.py.
 
     def __enter__(self) -> FusionDefinition:
@@ -262,6 +263,14 @@ class FusionDefinition:
         alias = alias_input._name if alias_input is not None else None
         self._record.outputs.append(OutputRecord(output._name, alias, caller_location()))
         self._outputs.append(output)
+
+    def _input_names(self) -> list[str]:
+        """In order; kept once nothing can change them."""
+        if self._kept_names is not None:
+            return self._kept_names
+        names = [value._name for value in self._inputs]
+        self._kept_names = names if self._frozen else None
+        return names
 
     @property
     def _output_tree(self) -> Structure | None:

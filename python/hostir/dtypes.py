@@ -29,6 +29,8 @@ class DataType(enum.Enum):
     Bool = "bool"
     Null = "null"
 
+    __hash__ = object.__hash__  # An enumeration's own is a call of Python's, and each Array's type is looked up.
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bfloat16 is ``ml_dtypes.bfloat16``."""

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .array import Array
 from .definition import FusionDefinition
 from .dlpack import as_numpy
 from .dtypes import DataType
@@ -21,7 +22,7 @@ _NAMES_SHOWN = 8
 
 def names(fd: FusionDefinition | NamedProgram) -> list[str]:
     """Of its inputs, in order."""
-    return list(fd.inputs) if isinstance(fd, NamedProgram) else [value.name for value in fd.fusion.inputs()]
+    return list(fd.inputs) if isinstance(fd, NamedProgram) else fd._input_names()
 
 
 def bind(fd: FusionDefinition | NamedProgram, inputs: Any) -> Sequence[Any]:
@@ -33,7 +34,7 @@ def bind(fd: FusionDefinition | NamedProgram, inputs: Any) -> Sequence[Any]:
     """
     declared = names(fd)
     flat = isinstance(inputs, (list, tuple)) and not hasattr(inputs, "_fields")
-    if flat and len(inputs) == len(declared) and not any(isinstance(v, (list, tuple, Mapping)) for v in inputs):
+    if flat and len(inputs) == len(declared) and not any(type(v) is not Array and _is_nested(v) for v in inputs):
         return inputs  # type: ignore[no-any-return]
     named: dict[str, Any] = {}
     placed: list[Any] = []
@@ -70,6 +71,10 @@ def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(entry, f"{name}.{key}" if name else "")
     else:
         yield name, tree
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, tuple, Mapping))
 
 
 def _is_plain(value: Any) -> bool:

@@ -113,9 +113,9 @@ class TensorLayout(Value):
 
     def lay_out(self, sharding: Sharding) -> None:
         """Laid out as a Sharding says, that of an array, say: ``x.lay_out(Sharding([0, 1], {0: "mesh_x"}))``."""
-        self.set_device_mesh(sharding.mesh)
         blocks = {axis: names for axis, names in sharding.axes.items() if axis not in sharding.dealt}
-        for axis in reversed(sharding.dealt):  # What is split first comes last, so that the numbers of the others hold.
+        for axis in reversed(sharding.dealt):  # From the last on, so that the numbers of the others hold.
+            self.set_device_mesh(sharding.mesh)
             name = str(sharding.axes[axis])
             self.inner_split(axis, sharding.mesh.shape[sharding.mesh.names.index(name)])
             self.axis(axis + 1).parallelize(name)

@@ -85,6 +85,7 @@ def data_type(number: int) -> DataType:
     return _DATA_TYPES[number]
 
 
+_SPECS_KEPT = 2048
 _SHARDINGS_KEPT = 256  # Of results: those of a program's next run are equal.
 
 
@@ -100,6 +101,17 @@ def sharding_message(sharding: Sharding, rank: int) -> Any:
         axis_of_dimension=[-1 if axis is None else axis for axis in axes],
         dealt=[axis in sharding.dealt for axis in axes] if sharding.dealt else [],
     )
+
+
+def spec_of(message: Any) -> tuple[tuple[int, ...], DataType, Sharding, tuple[bool, ...]]:
+    """Shape, type, sharding and which axes are stored once of an array. Runs of a program return the same ones."""
+    return _spec(message.SerializeToString())
+
+
+@functools.lru_cache(maxsize=_SPECS_KEPT)
+def _spec(serialized: bytes) -> tuple[tuple[int, ...], DataType, Sharding, tuple[bool, ...]]:
+    spec = tensor_pb2.TensorSpec.FromString(serialized)
+    return tuple(spec.shape), data_type(spec.dtype), sharding_of(spec.sharding), tuple(spec.stored_once)
 
 
 def sharding_of(message: Any) -> Sharding:

@@ -30,13 +30,14 @@ OF_A_CLIENT = {
     "Client",
     "Communication",
     "HostirError",
+    "Jitted",
     "NamedProgram",
     "Plan",
     "PlanProgress",
     "Profile",
     "Segment",
 }
-OF_A_CLIENT |= {"SegmentTime", "Sharding", "FusionDefinition.execute", "connect", "from_shards"}
+OF_A_CLIENT |= {"SegmentTime", "Sharding", "FusionDefinition.execute", "connect", "from_shards", "jax"}
 OF_A_CLUSTER = {"Client.drain"}  # tests/cluster/test_etcd.py has it.
 EXAMPLES = [
     pytest.param(name, code, id=name)

@@ -8,6 +8,7 @@ their sentence says all.
 from __future__ import annotations
 
 import ast
+import contextlib
 import doctest
 import enum
 import inspect
@@ -28,7 +29,13 @@ def members() -> Iterator[tuple[str, Any]]:
         yield name, getattr(hostir, name)
     for name in nn.__all__:
         yield f"nn.{name}", getattr(nn, name)
-    for owner in [*(getattr(hostir, name) for name in hostir.__all__), Ops]:
+    jax: Any = None
+    with contextlib.suppress(ModuleNotFoundError):  # JAX need not be there.
+        import hostir.jax as jax
+    for name in jax.__all__ if jax else ():
+        yield f"jax.{name}", getattr(jax, name)
+    owners = [jax.Jitted] if jax else []
+    for owner in [*(getattr(hostir, name) for name in hostir.__all__), Ops, *owners]:
         if inspect.isclass(owner) and not issubclass(owner, (hostir.HostirError, enum.Enum)):
             ours = {name for cls in owner.__mro__ if cls.__module__.startswith("hostir") for name in vars(cls)}
             for name in sorted(name for name in ours if not name.startswith("_")):

@@ -1,0 +1,11 @@
+"""hostir.jax: programs of JAX on the devices of a daemon.
+
+import hostir.jax
+
+step = hostir.jax.jit(train_step, donate_argnums=0)
+params, loss = step(params, batch)  # Arrays of hostir, which stay on the devices.
+"""
+
+from .jitted import Jitted, jit
+
+__all__ = ["Jitted", "jit"]
