@@ -256,7 +256,7 @@ def main() -> None:
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     rows = []
-    with hostir.connect(devices=f"{args.device}:1") as client:
+    with hostir.connect(devices="cpu:1" if args.device == "cpu" else "cuda:0") as client:
         hostir.torch.use(client)
         for name in args.models or MODELS:
             rows.append(measured(name, args))

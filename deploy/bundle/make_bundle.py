@@ -52,7 +52,7 @@ def collect_wheels(out: Path, version: str, cache: Path) -> None:
 
 def pack(out: Path, archive: Path, fast: bool) -> None:
     """Equal contents make equal archives."""
-    xz, zstd = ("xz -0", "zstd -1 -q") if fast else ("xz -6 -T0", "zstd -12 --long=27 -T0 -q")
+    xz, zstd = ("xz -0", "zstd -1 -q") if fast else ("xz -6 -T0", "zstd -19 --long=27 -T0 -q")
     compress = xz if archive.suffix == ".xz" else zstd
     archive.unlink(missing_ok=True)
     fixed = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]

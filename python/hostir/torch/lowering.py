@@ -50,9 +50,39 @@ def name_of(target: Any) -> str:
     return str(target).removeprefix("aten.")
 
 
+def _each_of(name: str) -> str:
+    """The op that one of PyTorch's on lists of tensors, "_foreach_add.List", does to each; empty: it is none."""
+    if not name.startswith("_foreach_"):
+        return ""
+    op, overload = name.removeprefix("_foreach_").split(".")
+    if op in ("addcmul", "addcdiv"):
+        return f"{op}.default"
+    if overload == "ScalarAndTensor":
+        return f"{op}.Scalar"
+    own = {"List": "Tensor", "ScalarList": "Scalar", "Scalar": "Scalar", "Tensor": "Tensor"}.get(overload, "default")
+    return "pow.Tensor_Scalar" if (op, own) == ("pow", "Scalar") else f"{op}.{own}"
+
+
+def _on_each(function: Lowered) -> Lowered:
+    """``function`` of each element of the lists among the arguments."""
+
+    def lower(low: Lowering, out: Any, *arguments: Any, **options: Any) -> list[Any]:
+        def at(place: int, argument: Any) -> Any:
+            return argument[place] if isinstance(argument, list) else argument
+
+        return [
+            function(low, each, *(at(k, a) for a in arguments), **{n: at(k, o) for n, o in options.items()})
+            for k, each in enumerate(out)
+        ]
+
+    return lower
+
+
 def refusal(node: torch.fx.Node) -> str:
     """Why a node cannot be a part of a program; empty: it can."""
     name = name_of(node.target)
+    if _each_of(name) in _TABLE:
+        name = _each_of(name)
     if name not in _TABLE:
         return "no such op"
     for value in tensors_in([node.meta.get("val"), [arg.meta.get("val") for arg in node.all_input_nodes]]):
@@ -143,7 +173,8 @@ class Lowering:
         self.fd._composing = node.name
         try:
             with on_behalf_of(_line_of(node)):
-                made = _TABLE[name](self, out, *arguments, **options)
+                make = _TABLE[name] if name in _TABLE else _on_each(_TABLE[_each_of(name)])
+                made = make(self, out, *arguments, **options)
                 self._values[node] = (
                     [self.typed(*pair) for pair in zip(made, out, strict=True)]
                     if isinstance(out, (list, tuple))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from ..values import Tensor
 from .lowering import Lowering, lowers
@@ -50,12 +54,59 @@ def _var(low: Lowering, out: Any, x: Tensor, axes: Any = None, correction: Any =
 
 @lowers("any.default", "any.dim", "any.dims")
 def _any(low: Lowering, out: Any, x: Tensor, axes: Any = None, keepdim: bool = False) -> Tensor:
-    return low.ops.max(low.ops.ne(x, 0), _axes(x, axes), keepdim)
+    return low.ops.any(x, _axes(x, axes), keepdim)
 
 
 @lowers("all.default", "all.dim", "all.dims")
 def _all(low: Lowering, out: Any, x: Tensor, axes: Any = None, keepdim: bool = False) -> Tensor:
-    return low.ops.min(low.ops.ne(x, 0), _axes(x, axes), keepdim)
+    return low.ops.all(x, _axes(x, axes), keepdim)
+
+
+def _register_place(name: str) -> None:
+    @lowers(f"{name}.default")
+    def lower(low: Lowering, out: Any, x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
+        place = getattr(low.ops, name)
+        if axis is None:  # Of all elements in a row.
+            return low.reshaped(place(low.reshaped(x, [math.prod(map(int, x.shape))]), 0), low.shape(out))
+        made: Tensor = place(x, axis % max(1, x.ndim), keepdim)
+        return made
+
+
+for _name in ("argmax", "argmin"):
+    _register_place(_name)
+
+
+@lowers("cumsum.default")
+def _cumsum(low: Lowering, out: Any, x: Tensor, axis: int, **_: Any) -> Tensor:
+    return low.ops.cumsum(low.typed(x, out), axis % max(1, x.ndim)) if x.ndim else x
+
+
+_SORTED_MAX = 1024  # Places are found by counting, which takes the square of the length.
+
+
+def _long(place: int) -> Callable[[torch.fx.Node], str]:
+    """``place``: of the axis among the arguments."""
+
+    def why(node: torch.fx.Node) -> str:
+        x, axis = node.args[0].meta["val"], node.args[place] if len(node.args) > place else -1
+        size = x.shape[axis] if x.dim() else 1
+        return "" if isinstance(size, int) and size <= _SORTED_MAX else f"more than {_SORTED_MAX} elements to sort"
+
+    return why
+
+
+@lowers("sort.default", unless=_long(1))
+def _sort(low: Lowering, out: Any, x: Tensor, axis: int = -1, descending: bool = False) -> list[Tensor]:
+    axis = axis % max(1, x.ndim)
+    order = low.ops.argsort(x, axis, descending)
+    return [low.ops.take_along_axis(x, order, axis), order]
+
+
+@lowers("topk.default", unless=_long(2))
+def _topk(
+    low: Lowering, out: Any, x: Tensor, count: int, axis: int = -1, largest: bool = True, ordered: bool = True
+) -> list[Tensor]:
+    return list(low.ops.topk(x, count, axis % max(1, x.ndim), largest))
 
 
 @lowers("bmm.default")

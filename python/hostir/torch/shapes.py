@@ -112,6 +112,11 @@ def _repeat(low: Lowering, out: Any, x: Tensor, times: list[int]) -> Tensor:
     return low.reshaped(low.expanded(low.reshaped(x, pairs), wide), low.shape(out))
 
 
+@lowers("flip.default")
+def _flip(low: Lowering, out: Any, x: Tensor, axes: list[int]) -> Tensor:
+    return low.ops.flip(x, [_axis(axis, x) for axis in axes])
+
+
 @lowers("constant_pad_nd.default")
 def _pad(low: Lowering, out: Any, x: Tensor, widths: list[int], value: Any = 0) -> Tensor:
     return low.ops.pad(x, widths, value)

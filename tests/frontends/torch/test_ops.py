@@ -27,6 +27,8 @@ X = torch.tensor([[0.0, -0.0, 1.5, -2.5], [INF, -INF, NAN, 1e-3], [3.0, -7.0, 0.
 WHOLE = torch.tensor([[3, -7, 0, 5], [2, 9, -1, 4], [-6, 1, 8, 2]])
 INDEX = torch.tensor([2, 0, 2, 1])
 
+WORDS = torch.tensor([[3.0, NAN, -1.0, 3.0], [0.0, -0.0, INF, 0.0]])
+
 CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "unary": (
         lambda x: [x.exp(), x.tanh(), x.neg(), x.abs(), x.sigmoid(), x.relu(), x.isnan(), x.isinf(), x.sign()],
@@ -78,6 +80,27 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "sums of ints": (lambda i: [i.sum(), i.sum(0), i.prod(1), i.to(torch.bool).sum(1), i.max(), i.amax(0)], [WHOLE]),
     "any and all": (lambda i: [i.any(), (i > 0).all(1), (i > 5).any(0, keepdim=True)], [WHOLE]),
+    "places": (
+        lambda x: [x.argmax(1), x.argmin(0, keepdim=True), x.argmax(), x.flip(0), x.flip((0, 1))],
+        [WORDS],
+    ),
+    "order": (
+        lambda x: [*x.sort(1), *x.sort(0, descending=True), *x.topk(2), *x.topk(1, 0, largest=False)],
+        [X + 0.25 * (X == 0) * torch.tensor([1.0, -1.0, 0.0, 0.0])],
+    ),
+    "running sums": (lambda x, i: [x.cumsum(0), i.cumsum(1), (i > 0).cumsum(0)], [_floats(5, 9), WHOLE]),
+    "lists": (
+        lambda x, y: [
+            *torch._foreach_add([x, y], [y, x], alpha=2),
+            *torch._foreach_mul([x, y], 0.5),
+            *torch._foreach_add([x, y], [1.0, 2.0]),
+            *torch._foreach_sqrt([x * x, y * y]),
+            *torch._foreach_pow(2.0, [x, y]),
+            *torch._foreach_addcdiv([x, y], [x, y], [y * y + 1, x * x + 1], value=3),
+            *torch._foreach_lerp([x, y], [y, x], 0.25),
+        ],
+        [_floats(3, 4), _floats(3, 4)],
+    ),
     "var_mean": (lambda x: list(torch.var_mean(x, 1, correction=0)), [_floats(4, 6)]),
     "views": (
         lambda x: _read(

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
-from test_training import Block, loss_of  # noqa: E402
 from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: E402
 from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
@@ -20,6 +19,7 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
 )
 
 import hostir.torch  # noqa: E402
+from test_training import Block, loss_of  # noqa: E402
 
 RANKS = [0, 1, 2, 3]
 TENSOR = {
