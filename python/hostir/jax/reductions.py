@@ -32,34 +32,31 @@ def _reduce(walk: Walk, equation: Any, values: list[Value]) -> Any:
 @rule("argmax", "argmin")
 def _argmax(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """The first of the places of what is greatest; the first NaN, where there is one."""
-    x, (axis,) = walk.tensor(values[0]), equation.params["axes"]
-    found = getattr(walk.ops, equation.primitive.name[3:])(x, [axis], keepdim=True)
-    is_it = walk.ops.eq(x, found)
-    if x.dtype.kind != "i" and x.dtype.kind != "b":
-        is_it = walk.ops.logical_or(is_it, walk.ops.isnan(x))
-    count = x.shape[axis]
-    place = walk.iota(extents(x), axis, equation.params["index_dtype"])
-    return walk.ops.min(walk.ops.where(is_it, place, count), [axis])
+    (axis,) = equation.params["axes"]
+    place = getattr(walk.ops, equation.primitive.name)(walk.tensor(values[0]), axis)
+    return walk.ops.cast(place, equation.params["index_dtype"])
 
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _cumulative(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    """For each place a reduction of what is up to there: the square of the axis, in work."""
+    """For each place what is up to there, combined; of the greatest and least the square of the axis, in work."""
     x, axis, kind = walk.tensor(values[0]), equation.params["axis"], equation.primitive.name[3:]
     if kind == "logsumexp":
         raise refused(
             equation, "there is no such operation in hostir", "take jnp.log(jnp.cumsum(jnp.exp(x - x.max())))"
         )
+    if kind in ("sum", "prod"):
+        forwards = walk.ops.flip(x, [axis]) if equation.params["reverse"] else x
+        made = getattr(walk.ops, equation.primitive.name)(forwards, axis, x.dtype)
+        return walk.ops.flip(made, [axis]) if equation.params["reverse"] else made
     shape = extents(x)
     wide = [*shape[: axis + 1], shape[axis], *shape[axis + 1 :]]  # [..., place of the result, place of x, ...]
     others = [k for k in range(len(wide)) if k != axis]
     spread = walk.ops.broadcast_in_dim(x, wide, others)
     ahead = walk.ops.ge if equation.params["reverse"] else walk.ops.le
     counted = ahead(walk.iota(wide, axis + 1), walk.iota(wide, axis))
-    nothing = {"sum": 0, "prod": 1, "max": least(x.dtype), "min": greatest(x.dtype)}[kind]
-    kept = walk.ops.where(counted, spread, nothing)
-    dtype = x.dtype if kind in ("sum", "prod") else None
-    return getattr(walk.ops, kind)(kept, [axis + 1], dtype=dtype)
+    kept = walk.ops.where(counted, spread, {"max": least(x.dtype), "min": greatest(x.dtype)}[kind])
+    return getattr(walk.ops, kind)(kept, [axis + 1])
 
 
 @rule("sort")
@@ -82,6 +79,8 @@ def _top_k(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 def _order(walk: Walk, keys: list[Tensor], axis: int, descending: bool) -> Tensor:
     """For each place the index of what belongs there: whoever has k ahead of it is the k-th. The square of the axis."""
+    if len(keys) == 1:
+        return walk.ops.cast(walk.ops.argsort(keys[0], axis, descending), np.int32)
     ops, shape = walk.ops, extents(keys[0])
     wide = [*shape[: axis + 1], shape[axis], *shape[axis + 1 :]]  # [..., whose place, who may be ahead, ...]
     mine = [k for k in range(len(wide)) if k != axis + 1]

@@ -144,11 +144,7 @@ def _spread(walk: Walk, x: Tensor, axis: int, between: int, number: Any) -> Tens
 
 @rule("rev")
 def _rev(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    x = walk.tensor(values[0])
-    for axis in equation.params["dimensions"]:
-        count = int(x.shape[axis])
-        x = walk.ops.index_select(x, walk.ops.iota(count, count - 1, -1, np.int32), axis)
-    return x
+    return walk.ops.flip(walk.tensor(values[0]), list(equation.params["dimensions"]))
 
 
 @rule("dot_general")
