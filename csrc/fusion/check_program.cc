@@ -45,7 +45,12 @@ Status CheckUserProgram(const ir::Graph& graph) {
   }
   std::set<std::string_view> bound;
   for (const ir::Value* param : graph.params) {
-    for (const ir::Axis& axis : param->type->axes) {
+    for (size_t k = 0; k < param->type->axes.size(); ++k) {
+      const ir::Axis& axis = param->type->axes[k];
+      if (axis.kind == ir::AxisKind::kReduction) {
+        return InvalidArgument(base::Cat("input %", param->name, ": axis ", k,
+                                         " is reduced; only the op that reduced it leaves such an axis: leave it out"));
+      }
       if (axis.extent->kind == ir::ExprKind::kSymbol) bound.insert(axis.extent->symbol);
     }
   }

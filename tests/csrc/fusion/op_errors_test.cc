@@ -282,6 +282,9 @@ TEST(Errors, UserPrograms) {
     return graph.ok() ? CheckUserProgram(**graph).ToString() : graph.status().ToString();
   };
   EXPECT_EQ(check(Program("%x: f32[i0]", "%y = neg(%x)")), "OK");
+  EXPECT_EQ(check(Program("%x: f32[i0, r:4]", "%y = neg(%x)")),
+            "INVALID_ARGUMENT: input %x: axis 1 is reduced; only the op that reduced it leaves such an axis: leave it "
+            "out");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%y = full() {shape=[i7], value=0.0, dtype=f32}")),
             "INVALID_ARGUMENT: full: %y: extent i7 is not the extent of an axis of any input");
   EXPECT_EQ(check(Program("%x: f32[i0]", "%n = extent() {value=i0 + i7}\n%y = add(%x, %n)")),
