@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from .residency import Kind, Residency
 
 _TABLES = (parallel, pointwise, reductions, shapes)  # They register what they lower.
 
+_DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
     "view _unsafe_view reshape unsqueeze squeeze expand permute t transpose slice select split_with_sizes split alias "
@@ -54,9 +56,11 @@ class Program:
     ) -> FusionDefinition:
         """The program for these sizes and numbers of the graph, and for inputs that are so stored."""
         key = (*sizes.values(), *numbers.values(), stored)
-        if key not in self.definitions:
-            self.definitions[key] = self._define(sizes, numbers, stored)
-        return self.definitions[key]
+        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored)
+        self.definitions[key] = made  # The latest last.
+        if len(self.definitions) > _DEFINITIONS_KEPT:
+            del self.definitions[next(iter(self.definitions))]
+        return made
 
     def _define(self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: tuple[Stored, ...]) -> FusionDefinition:
         lowering = Lowering(self.name, sizes)
@@ -116,7 +120,7 @@ class Graph:
         self._symbols = _symbols(self._arguments)
         self._steps = _steps(graph, name, self._results, saved)
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
-        counts.definitions = lambda: [d for s in self._steps if isinstance(s, Program) for d in s.definitions.values()]
+        counts.definitions = _definitions_of(weakref.ref(self))
         for step in self._steps:
             nodes = step.nodes if isinstance(step, Program) else [step]
             for node in nodes:
@@ -265,6 +269,17 @@ def _has_saving_hooks() -> bool:
     with contextlib.suppress(TypeError):
         return top is not None and top(False) is not None
     return False
+
+
+def _definitions_of(graph: weakref.ref[Graph]) -> Callable[[], list[FusionDefinition]]:
+    """A function that lists those of a graph, as long as that is there."""
+
+    def listed() -> list[FusionDefinition]:
+        there = graph()
+        steps = [] if there is None else there._steps
+        return [fd for step in steps if isinstance(step, Program) for fd in step.definitions.values()]
+
+    return listed
 
 
 def _attribute(module: Any, name: str) -> Any:
