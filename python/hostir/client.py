@@ -152,7 +152,7 @@ class Client:
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
-        atexit.register(self.close)  # Before gRPC's own threads go.
+        atexit.register(self._close, False)  # Before gRPC's own threads go.
 
     @property
     def address(self) -> str:
@@ -850,18 +850,25 @@ class Client:
 
         In a process forked from the one that made it nothing ends: the session is the other's.
         """
+        self._close(True)
+
+    def _close(self, goes_on: bool) -> None:
+        """``goes_on``: the process does, with what it has mapped."""
         if self.closed:
             return
         self.closed = True
-        atexit.unregister(self.close)
+        atexit.unregister(self._close)
         if self._pid != os.getpid():  # Closing would wait for threads that are not here.
             return
-        self._transfers.unmap()
-        self._session_.end()
-        self._nodes.close()
-        self._stub.close()
-        if self._daemon is not None:
-            self._daemon.stop()
+        try:
+            if goes_on:
+                self._transfers.unmap()
+        finally:
+            self._session_.end()
+            self._nodes.close()
+            self._stub.close()
+            if self._daemon is not None:
+                self._daemon.stop()
 
     def __enter__(self) -> Client:
         return self

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import errno
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,6 +57,7 @@ class Transfers:
         self._mapped: collections.OrderedDict[int, np.ndarray[Any, Any]] = collections.OrderedDict()
         self._in_use: weakref.WeakValueDictionary[int, np.ndarray[Any, Any]] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
+        self._mapping = threading.Lock()  # Of the three above.
         self._nodes = nodes  # That keep shards.
         self._deadline = deadline
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
@@ -211,9 +213,10 @@ class Transfers:
     def map(self, handle: str, memory: int, seconds: float | None) -> np.ndarray[Any, Any] | None:
         """The bytes of a tensor of this session's that is in ``memory``, whole, to be read and written there as long as
         the handle is there; None: nothing can be mapped. Raises gRPC's errors."""
-        if memory in self._mapped:
-            self._mapped.move_to_end(memory)
-            return self._mapped[memory]
+        with self._mapping:
+            if memory in self._mapped:
+                self._mapped.move_to_end(memory)
+                return self._mapped[memory]
         if self._path is None or memory == 0:
             return None
         request = pb.DownloadRequest(session_id=self._session, handle=handle, writable=True)
@@ -228,13 +231,14 @@ class Transfers:
                 if given is None:
                     self._shares = False
                     return None
-                made = self._mapped[memory] = shared_memory.mapped(shared.shards[0], given[0])
-                self._in_use[next(self._numbers)] = made
+                made = shared_memory.mapped(shared.shards[0], given[0])
         finally:
             self._release(shared.token)
-        while len(self._mapped) > _MAPPED_MAX:
-            self._mapped.popitem(last=False)
-        return self._mapped[memory]
+        with self._mapping:
+            self._mapped[memory] = self._in_use[next(self._numbers)] = made
+            while len(self._mapped) > _MAPPED_MAX:
+                self._mapped.popitem(last=False)
+        return made
 
     def unmap(self) -> None:
         """Whoever still views memory of the daemon's has the same bytes there, of its own: the daemon takes its pages

@@ -152,6 +152,10 @@ std::vector<SharedPart> Download::Parts() const {
   return parts;
 }
 
+void Download::NoteReader(const std::string& session) {
+  if (tensor_->shards().made_in != session) tensor_->shards().is_seen_by_others = true;
+}
+
 Status Download::AllowWrites(const std::string& session) {
   const ShardSet& shards = tensor_->shards();
   if (shards.made_in != session || shards.host() != host_) {

@@ -87,6 +87,8 @@ class Download {
   // Where the bytes are, as long as this lives.
   std::vector<SharedPart> Parts() const;
 
+  // Before a client of `session` gets descriptors.
+  void NoteReader(const std::string& session);
   // From now on whoever gets descriptors may write there. Errors: kPermissionDenied: another session made the tensor.
   Status AllowWrites(const std::string& session);
   bool is_writable() const { return is_writable_; }

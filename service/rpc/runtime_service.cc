@@ -467,6 +467,7 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
     if (!download.ok()) return call->End(download.status());
     const hir::Status allowed = writable ? (*download)->AllowWrites(session) : hir::Status();
     if (!allowed.ok()) return call->End(allowed);
+    (*download)->NoteReader(session);
     Describe((*download)->dtype(), (*download)->shape(), (*download)->sent_once(), reply);
     engine_.metrics().downloaded_bytes.Add((*download)->total_bytes());
     call->End(AddShared(session, *std::move(download), reply, call));

@@ -27,7 +27,7 @@ void ReleasedShards::End() {
 }
 
 ShardSet::~ShardSet() {
-  if (recycle_ && host_.use_count() == 1) {
+  if (recycle_ && host_.use_count() == 1 && !is_seen_by_others) {
     recycle_(shards_, std::move(host_));
     return;
   }

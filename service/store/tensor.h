@@ -2,6 +2,7 @@
 // contents are there yet.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -70,7 +71,9 @@ class ShardSet {
   // The devices have it now. Who reads it from host() goes on.
   void DropHost();
 
-  std::string made_in;               // The session that may write there; empty: none may.
+  std::string made_in;  // The session that may write there; empty: none may.
+  // Another session has descriptors of the memory: no later tensor gets it.
+  std::atomic<bool> is_seen_by_others = false;
   Charge charge;                     // Bytes; grows while an upload arrives, by its one owner.
   std::vector<Charge> node_charges;  // All of them, of each node.
 

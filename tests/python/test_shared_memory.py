@@ -337,3 +337,24 @@ def test_only_who_made_an_array_may_write_there(client: hostir.Client) -> None:
     client.withdraw("shared")
     assert client._map(client.put(np.ones((4, 4)), sharding=Sharding([0, 1], {0: "mesh_x"}))) is None
     assert client._map(client.put(np.ones((0, 4)))) is None
+
+
+def test_memory_that_another_session_has_seen_is_not_used_again(client: hostir.Client) -> None:
+    """Its descriptor would show what the first session computes next."""
+    with hostir.connect(client.address) as other:
+        result = doubled(client, client.put(np.ones(5000, np.float32)))
+        first = result._memory
+        client.publish(result, "seen")
+        attached = other.attach("seen")
+        shared = other._stub.Share(pb.DownloadRequest(session_id=other._session, handle=attached._handle))
+        with shared_memory.descriptors(other._transfers._path or "", shared.token, shared.shards) as given:
+            assert given is not None
+            view = np.frombuffer(mmap.mmap(given[0], 20000, mmap.MAP_SHARED, mmap.PROT_READ), np.float32)
+            assert (view == 2).all()
+            other._transfers._release(shared.token)
+            other.free(attached)
+            client.withdraw("seen")
+            client.free(result)
+            again = [doubled(client, client.put(np.full(5000, n, np.float32))) for n in (3.0, 4.0)]
+            assert first not in [each._memory for each in again]
+            assert not np.isin(view, [6, 8]).any()

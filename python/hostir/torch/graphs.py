@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from ..array import Array
 from ..definition import FusionDefinition
+from ..errors import FailedPrecondition
 from ..sharding import Sharding
 from . import parallel, pointwise, reductions, shapes
 from .counts import Counts
@@ -24,6 +25,9 @@ from .residency import Kind, Residency
 
 _TABLES = (parallel, pointwise, reductions, shapes)  # They register what they lower.
 
+# Kinds of arrays that a graph takes for its arguments: any; for its parameters; or for the results of earlier steps and
+# of the graph before it.
+_AT_ONCE, _BEFORE, _BEHIND = frozenset[Kind](), frozenset({Kind.COPY}), frozenset({Kind.COPY, Kind.SENT})
 _DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
@@ -137,6 +141,10 @@ class Graph:
         }
         self._counts.runs += 1
         self._residency.sweep()
+        if not self._follows:  # What an earlier call sent may have changed since, past all counters.
+            for node in self._arguments:
+                if node not in self._parameters and isinstance(values[node], torch.Tensor):
+                    self._residency.forget_copy(values[node])
         with torch.no_grad():
             for step in self._steps:
                 if isinstance(step, Program):
@@ -156,10 +164,12 @@ class Graph:
             if arrays[place] is None:
                 value = values[node]
                 arrays[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
-                kind = Kind.COPY
-                if node in self._parameters:  # A parameter: from now on it is where programs read it.
+                kind = Kind.SENT
+                if node in self._parameters:  # A parameter: from now on it is where programs read it, if it can move.
                     tensor, is_mapped = tensor_of(sent)
-                    kind = Kind.MAPPED if is_mapped and take_over(value, tensor) else kind
+                    kind = Kind.COPY
+                    if is_mapped:
+                        kind = Kind.MAPPED if take_over(value, tensor, False) else Kind.SENT
                 self._residency.keep(value, sent, kind)
         values.update(zip(program.outputs, client.run(definition, arrays, wait=True), strict=True))
 
@@ -167,10 +177,15 @@ class Graph:
         """The array of a value, where there is one."""
         if isinstance(value, Array):
             return value
-        found = self._residency.find(
-            value, copies=self._follows or node in self._parameters or node.op != "placeholder"
-        )
-        return found if found is not None and found._client is client else None
+        trusted = _BEHIND if self._follows or node.op != "placeholder" else _AT_ONCE
+        found = self._residency.find(value, _BEFORE if trusted is _AT_ONCE and node in self._parameters else trusted)
+        if found is not None and found._client is client:
+            return found
+        if self._residency.values_of(value) is not None:
+            raise FailedPrecondition(
+                "what a forward graph has saved is with another client than hostir.torch.use() says"
+            )
+        return None
 
     def _call(self, node: Node, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
         if _name(node) == "copy_":
@@ -178,24 +193,27 @@ class Graph:
             return
 
         def load(argument: Node) -> Any:
-            value = values[argument]
-            if isinstance(value, torch.Tensor) and (array := self._residency.values_of(value)) is not None:
-                value = array
+            value = self._known(values[argument])
             return _tensor_of(value, argument, sizes)[0] if isinstance(value, Array) else value
 
         arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), load)
         values[node] = node.target(*arguments, **options)
 
+    def _known(self, value: Any) -> Any:
+        """The array of a tensor that has no values of its own; else ``value``."""
+        array = self._residency.values_of(value) if isinstance(value, torch.Tensor) else None
+        return value if array is None else array
+
     def _write(self, node: Node, values: dict[Node, Any]) -> None:
         """An argument that the graph changes."""
         target, source = node.args[0], node.args[1]
         assert isinstance(target, Node) and isinstance(source, Node)
-        tensor, value = values[target], values[source]
+        tensor, value = values[target], self._known(values[source])
         if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
             made, is_mapped = _tensor_of(value, source, {})
-            is_mapped = take_over(tensor, made) and is_mapped
+            is_mapped = take_over(tensor, made, self._residency.is_mapped(tensor)) and is_mapped
             self._residency.keep(tensor, value, Kind.MAPPED if is_mapped else Kind.COPY)
         else:
             tensor.copy_(value)
@@ -206,7 +224,7 @@ class Graph:
     ) -> Any:
         if not isinstance(node, Node):
             return node
-        value = values[node]
+        value = self._known(values[node])
         if not isinstance(value, Array):
             return value
         if node in made:  # One tensor, whose changes autograd sees wherever it is saved.

@@ -38,14 +38,15 @@ def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stri
     return made.set_(memory.untyped_storage(), memory.storage_offset(), torch.Size(shape), tuple(steps))
 
 
-def take_over(target: torch.Tensor, source: torch.Tensor) -> bool:
-    """Gives ``target`` the values of ``source``, which nobody else has: by its memory, where no other tensor has that
-    of ``target``, else by a copy. Whether it has the memory."""
+def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bool:
+    """Gives ``target`` the values of ``source``, which nobody else has: by its memory, where nobody else has that of
+    ``target``, else by a copy. Whether it has the memory. ``is_arrays``: that of ``target`` is an array's."""
     storage = target.untyped_storage()
     is_whole = target.is_contiguous() and storage.nbytes() == target.nbytes
+    is_torchs = storage.resizable() and not storage.is_shared()  # Not NumPy's, nor another process's.
     is_alone = torch._C._storage_Use_Count(storage._cdata) <= 2  # The tensor, and the object that asks.
     is_same = target.device == source.device and target.dtype == source.dtype and source.is_contiguous()
-    if not (is_whole and is_alone and is_same):
+    if not (is_whole and is_alone and is_same and (is_torchs or is_arrays)):
         target.copy_(source)
         return False
     target.data = source

@@ -176,7 +176,7 @@ def _input_output(style: Any, module: torch.nn.Module, layouts: _Layouts) -> Non
 
 
 def _hook(module: torch.nn.Module, layouts: _Layouts, inputs: Any, outputs: Any) -> None:
-    module.register_forward_pre_hook(lambda _, args: (layouts.of(args[0], inputs), *args[1:]))
+    module.register_forward_pre_hook(lambda _, args: (layouts.of(args[0], inputs), *args[1:]) if args else args)
     module.register_forward_hook(lambda _, __, output: layouts.of(output, outputs))
 
 

@@ -69,9 +69,11 @@ def _rounded_div(low: Lowering, out: Any, x: Any, y: Any, rounding_mode: str | N
     ops = low.ops
     if rounding_mode is None:
         return ops.truediv(x, y)
-    if out.dtype.is_floating_point:
-        quotient = ops.truediv(x, y)
-        return ops.floor(quotient) if rounding_mode == "floor" else ops.trunc(quotient)
+    if out.dtype.is_floating_point and rounding_mode == "trunc":
+        return ops.trunc(ops.truediv(x, y))
+    if out.dtype.is_floating_point:  # As Python's: 1.0 // 0.1 is 9, though the quotient rounds to 10.
+        whole = ops.round(ops.truediv(ops.sub(x, ops.remainder(x, y)), y))
+        return ops.where(ops.eq(y, 0), ops.truediv(x, y), whole)
     whole = x if rounding_mode == "trunc" else ops.sub(x, ops.remainder(x, y))
     return ops.div(whole, y)
 

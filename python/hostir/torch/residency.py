@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import enum
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..array import Array
+from ..errors import FailedPrecondition
 
 
 class Kind(enum.Enum):
     """How a tensor and its array go together."""
 
     COPY = enum.auto()  # The same values, until the tensor's version counter says that it has others.
+    SENT = enum.auto()  # As a copy, for the graph behind the one that sent it alone.
     MAPPED = enum.auto()  # The same memory.
     STAND_IN = enum.auto()  # The tensor has no values: nobody but a graph is to read it.
 
@@ -24,8 +28,9 @@ class Kind(enum.Enum):
 @dataclasses.dataclass
 class _Kept:
     storage: Any  # Weak: an address is given to another storage only when this one is gone.
+    address: int  # Of its memory, which may be replaced.
     version: int
-    array: Array
+    array: Callable[[], Array | None]  # Weak where the tensor's memory keeps it.
     kind: Kind
 
 
@@ -39,26 +44,43 @@ class Residency:
         self._lock = threading.Lock()
         self._kept: dict[Key, _Kept] = {}
 
-    def find(self, tensor: torch.Tensor, *, copies: bool) -> Array | None:
-        """The array with the tensor's values; None: there is none. ``copies``: also one that has them
-        only as far as the version counter knows, which does not see what is written through ``.data`` or NumPy."""
+    def find(self, tensor: torch.Tensor, trusted: frozenset[Kind]) -> Array | None:
+        """The array with the tensor's values; None: there is none. ``trusted``: COPY and SENT have them only as far as
+        the version counter knows, which does not see what is written through ``.data`` or NumPy. Raises
+        FailedPrecondition for a tensor that has no values, and no array any more."""
         with self._lock:
             kept = self._kept.get(_key(tensor))
-        if kept is None or kept.storage.expired() or kept.array._gone:
+        if kept is None or kept.storage.expired() or kept.address != tensor.data_ptr():
             return None
-        if kept.kind is Kind.COPY and not (copies and kept.version == tensor._version):
+        array = kept.array()
+        if array is None or array._gone or array._client.closed:
+            if kept.kind is Kind.STAND_IN:
+                raise FailedPrecondition(
+                    "what a forward graph has saved for this backward graph is gone with its client"
+                )
             return None
-        return kept.array
+        is_copy = kept.kind in (Kind.COPY, Kind.SENT)
+        return None if is_copy and (kept.kind not in trusted or kept.version != tensor._version) else array
+
+    def is_mapped(self, tensor: torch.Tensor) -> bool:
+        """Whether its memory is an array's."""
+        with self._lock:
+            kept = self._kept.get(_key(tensor))
+        return kept is not None and kept.kind is Kind.MAPPED and kept.address == tensor.data_ptr()
 
     def values_of(self, tensor: torch.Tensor) -> Array | None:
         """The array of a tensor that has no values of its own; None: it has."""
         with self._lock:
             kept = self._kept.get(_key(tensor))
-        return kept.array if kept is not None and kept.kind is Kind.STAND_IN and not kept.storage.expired() else None
+        if kept is None or kept.kind is not Kind.STAND_IN:
+            return None
+        return self.find(tensor, frozenset())
 
     def keep(self, tensor: torch.Tensor, array: Array, kind: Kind) -> None:
         """From now on ``array`` has the tensor's values, as long as its memory lives."""
-        kept = _Kept(StorageWeakRef(tensor.untyped_storage()), tensor._version, array, kind)
+        held = weakref.ref(array) if kind is Kind.MAPPED else lambda: array
+        weak = StorageWeakRef(tensor.untyped_storage())
+        kept = _Kept(weak, tensor.data_ptr(), tensor._version, held, kind)
         with self._lock:
             self._kept[_key(tensor)] = kept
 
@@ -69,10 +91,19 @@ class Residency:
                 del self._kept[key]
 
     def forget(self, tensor: torch.Tensor | None = None) -> None:
-        """Sends it again with its next use; without an argument all."""
+        """Sends it again with its next use; without an argument all. What has no other values stays."""
         with self._lock:
-            for key in [k for k in self._kept if tensor is None or k[0] == tensor.untyped_storage()._cdata]:
-                del self._kept[key]
+            for key, kept in list(self._kept.items()):
+                is_it = tensor is None or key[0] == tensor.untyped_storage()._cdata
+                if is_it and kept.kind is not Kind.STAND_IN:
+                    del self._kept[key]
+
+    def forget_copy(self, tensor: torch.Tensor) -> None:
+        """As ``forget``, of one that nothing but a version counter vouches for."""
+        with self._lock:
+            kept = self._kept.get(_key(tensor))
+            if kept is not None and kept.kind in (Kind.COPY, Kind.SENT):
+                del self._kept[_key(tensor)]
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -40,6 +40,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, y: [x + y, x - y, x * y, x / y, x**2, x**3.0, 2**x, 1 - x, torch.add(x, y, alpha=3)],
         [X, X.flip(0)],
     ),
+    "quotients": (
+        lambda x, y: [x // y, torch.div(x, y, rounding_mode="trunc"), x // 0.1, x % y],
+        [torch.tensor([1.0, -7.5, 6.0, 0.0, INF]), torch.tensor([0.1, 2.0, -4.0, 3.0, 2.0])],
+    ),
     "compare": (lambda x, y: [x == y, x != y, x < y, x >= y, torch.maximum(x, y), torch.minimum(x, y)], [X, X.flip(1)]),
     "integers": (
         lambda x, y: [x + y, x * y, x // 3, x % 3, x & y, x | y, x ^ y, ~x, x / 2, x**2],

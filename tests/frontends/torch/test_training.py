@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
@@ -267,3 +268,64 @@ def test_parameters_outlive_the_daemon(end: str) -> None:
             torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
     client.close()
+
+
+def test_a_backward_graph_finds_what_was_saved_or_says_so(client: hostir.Client) -> None:
+    """Whatever is forgotten between; with another client it is not there."""
+    model = nn.Sequential(nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 3))
+    other = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="hostir")
+    x = torch.randn(4, 300)
+    loss = compiled(x).square().sum()
+    hostir.torch.forget()
+    loss.backward()
+    other(x).square().sum().backward()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
+    loss = compiled(x).square().sum()
+    with hostir.connect(devices="cpu:1", timeout=60) as second:
+        hostir.torch.use(second)
+        with pytest.raises(hostir.FailedPrecondition, match="saved is with another client"):
+            loss.backward()
+    hostir.torch.use(client)
+
+
+class _Twice(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = x.sin()
+        ctx.save_for_backward(y)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return ctx.saved_tensors[0]
+
+
+def test_a_gradient_that_is_what_was_saved() -> None:
+    x = torch.randn(300, 300, requires_grad=True)
+    torch.compile(lambda x: _Twice.apply(x).sum(), backend="hostir")(x).backward()
+    torch.testing.assert_close(x.grad, x.detach().sin())
+
+
+def test_memory_of_others_is_written_not_replaced() -> None:
+    """NumPy's, and that of other processes: what is in it counts, and what a graph writes is there."""
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    weight = nn.Parameter(torch.from_numpy(values))
+    compiled = torch.compile(lambda x: F.linear(x, weight), backend="hostir")
+    x = torch.randn(2, 4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), x @ torch.from_numpy(values).t())
+        values += 1
+    target = torch.from_numpy(values)
+    torch.compile(lambda t: t.add_(1), backend="hostir")(target)
+    assert target.data_ptr() == values.ctypes.data and values[0, 0] == 4
+    model = nn.Linear(4, 3)
+    compiled = torch.compile(model, backend="hostir")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), F.linear(x, model.weight, model.bias))
+        model.share_memory()
+        with torch.no_grad():
+            model.weight.mul_(2)
+        torch.testing.assert_close(compiled(x), F.linear(x, model.weight, model.bias))
+    assert model.weight.is_shared()
