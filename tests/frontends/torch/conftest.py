@@ -10,8 +10,6 @@ import pytest
 import hostir
 from hostir import private_daemon
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
-
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[hostir.Client]:
@@ -28,6 +26,8 @@ def client() -> Iterator[hostir.Client]:
 @pytest.fixture(autouse=True)
 def fresh(client: hostir.Client) -> Iterator[None]:
     """Each test compiles anew, on the daemon of all."""
+    import torch
+
     import hostir.torch
 
     torch._dynamo.reset()
