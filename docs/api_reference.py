@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pdoc
 
-# fd.ops is hostir.ops.Ops with the pointwise operations of _pointwise; this version may have no nn, and not have JAX.
-MODULES = ["hostir", "hostir.ops", "hostir._pointwise", "hostir.nn", "hostir.jax"]
+# fd.ops is hostir.ops.Ops with the pointwise operations of _pointwise; this version may have no nn, and JAX and PyTorch
+# may be missing.
+MODULES = ["hostir", "hostir.ops", "hostir._pointwise", "hostir.nn", "hostir.jax", "hostir.torch"]
 
 
 def there(module: str) -> bool:
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name not in (module, "jax"):
+        if error.name not in (module, "jax", "torch"):
             raise
         return False
     return True
