@@ -28,14 +28,19 @@ std::vector<ir::Axis> ReducedAxes(ir::Graph& graph, const std::vector<ir::Axis>&
   return result;
 }
 
-Status InferReduced(ir::Graph& graph, ir::Op& op, DType dtype) {
-  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
-  HIR_ASSIGN(std::vector<int64_t> reduced, NormalAxes(op.Ints("axes"), axes.size()));
+Result<std::vector<int64_t>> NormalReduced(ir::Graph& graph, ir::Op& op, size_t count) {
+  HIR_ASSIGN(std::vector<int64_t> reduced, NormalAxes(op.Ints("axes"), count));
   if (reduced.empty()) {
-    reduced.resize(axes.size());
+    reduced.resize(count);
     std::iota(reduced.begin(), reduced.end(), 0);
   }
   SetInts(graph, op, "axes", reduced);
+  return reduced;
+}
+
+Status InferReduced(ir::Graph& graph, ir::Op& op, DType dtype) {
+  HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
+  HIR_ASSIGN(const std::vector<int64_t> reduced, NormalReduced(graph, op, axes.size()));
   return SetTensor(graph, op, dtype, ReducedAxes(graph, axes, reduced, op.Bool("keepdim")));
 }
 

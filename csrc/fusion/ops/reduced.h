@@ -8,8 +8,10 @@
 
 namespace hir::fusion {
 
-// Brings the attribute `axes` into its one form, in which nothing means all axes, and sets the result's type: `dtype`,
-// without those axes or, where `keepdim` says so, with extent 1 there.
+// Brings the attribute `axes` into its one form, in which nothing means all of the `count` axes: what it is then.
+Result<std::vector<int64_t>> NormalReduced(ir::Graph& graph, ir::Op& op, size_t count);
+// As NormalReduced, and sets the result's type: `dtype`, without those axes or, where `keepdim` says so, with extent 1
+// there.
 Status InferReduced(ir::Graph& graph, ir::Op& op, DType dtype);
 // The axes of the result of taking `reduced`, ascending, away from `axes`.
 std::vector<ir::Axis> ReducedAxes(ir::Graph& graph, const std::vector<ir::Axis>& axes, std::span<const int64_t> reduced,

@@ -1,6 +1,5 @@
 // sum, prod, min, max: one inference and one definition, by kind.
 #include <algorithm>
-#include <numeric>
 
 #include "csrc/fusion/ops/reduced.h"
 
@@ -21,12 +20,7 @@ Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
 
 Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
-  HIR_ASSIGN(std::vector<int64_t> reduced, NormalAxes(op.Ints("axes"), axes.size()));
-  if (reduced.empty()) {
-    reduced.resize(axes.size());
-    std::iota(reduced.begin(), reduced.end(), 0);
-  }
-  SetInts(graph, op, "axes", reduced);
+  HIR_ASSIGN(const std::vector<int64_t> reduced, NormalReduced(graph, op, axes.size()));
   HIR_ASSIGN(const DType dtype, ResultType(op, kind));
   std::vector<ir::Axis> result = axes;
   for (const int64_t axis : reduced) {
