@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -67,6 +67,16 @@ class Counts:
             self.lowered += 1
             self.flops += flops_of(node)
             self.bytes += bytes_of(node)
+
+    def move(self, nodes: Sequence[torch.fx.Node], why: str) -> None:
+        """Nodes that were to run on hostir, and do not."""
+        for node in nodes:
+            if isinstance(node.target, torch._ops.OpOverload) and not node.target.__name__.startswith("sym_"):
+                self.lowered -= 1
+                self.flops -= flops_of(node)
+                self.bytes -= bytes_of(node)
+        for node in nodes:
+            self.add(node, why)
 
 
 class Report:

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from ..array import Array
 from ..definition import FusionDefinition
-from ..errors import FailedPrecondition
+from ..errors import FailedPrecondition, InvalidArgument, Unimplemented
 from ..sharding import Sharding
 from . import parallel, pointwise, reductions, shapes
 from .counts import Counts
@@ -53,6 +53,7 @@ class Program:
     inputs: list[Node] = dataclasses.field(default_factory=list)
     outputs: list[Node] = dataclasses.field(default_factory=list)
     saved: set[Node] = dataclasses.field(default_factory=set)  # Of them: what only the graph behind reads.
+    refused: str = ""  # Why PyTorch carries it out after all.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
 
     def definition(
@@ -154,12 +155,25 @@ class Graph:
             made: dict[Node, torch.Tensor] = {}
             return [self._result(place, node, values, sizes, made) for place, node in enumerate(self._results)]
 
+    def _run_in_pytorch(self, program: Program, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
+        for node in program.nodes:
+            self._call(node, values, sizes)
+
     def _run(self, program: Program, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
+        if program.refused:
+            self._run_in_pytorch(program, values, sizes)
+            return
         numbers = {n: values[n] for n in _inputs_of(program.nodes) if _is_number(n)} if self._has_numbers else {}
         client = self._client()
         arrays = [self._there(node, values[node], client) for node in program.inputs]
         stored = _stored(program.inputs, arrays, values)
-        definition = program.definition(sizes, numbers, stored)
+        try:
+            definition = program.definition(sizes, numbers, stored)
+        except (InvalidArgument, Unimplemented) as error:  # Of an op that takes less than PyTorch's.
+            program.refused = str(error)
+            self._counts.move(program.nodes, program.refused)
+            self._run_in_pytorch(program, values, sizes)
+            return
         for place, node in enumerate(program.inputs):
             if arrays[place] is None:
                 value = values[node]

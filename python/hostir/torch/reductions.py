@@ -25,10 +25,9 @@ def _register(name: str, *overloads: str) -> None:
         if x.ndim == 0:
             return x
         reduce = getattr(low.ops, name)
-        if name in ("sum", "prod"):
-            made: Tensor = reduce(low.typed(x, out), _axes(x, axes), keepdim)
-        else:
-            made = reduce(x, _axes(x, axes), keepdim)
+        if name in ("sum", "prod", "mean"):  # In the type that is asked for, not rounded before.
+            x = low.typed(x, out)
+        made: Tensor = reduce(x, _axes(x, axes), keepdim)
         return made
 
 

@@ -186,7 +186,11 @@ def _embedding(low: Lowering, out: Any, table: Tensor, index: Tensor, *_: Any) -
     return low.rows(table, index)
 
 
-@lowers("embedding_dense_backward.default")
+def _counted(node: torch.fx.Node) -> str:
+    return "scale_grad_by_freq" if len(node.args) > 4 and node.args[4] else ""
+
+
+@lowers("embedding_dense_backward.default", unless=_counted)
 def _embedding_backward(
     low: Lowering, out: Any, gradient: Tensor, index: Tensor, num_rows: int, padding: int = -1, by_count: bool = False
 ) -> Tensor:
@@ -204,10 +208,6 @@ def _summed_rows(low: Lowering, values: Tensor, rows: Tensor, num_rows: int) -> 
     count = int(values.shape[0])
     hit = ops.eq(ops.reshape(rows, [1, count]), ops.reshape(ops.iota(num_rows, dtype=rows.dtype), [num_rows, 1]))
     return ops.matmul(ops.cast(hit, values.dtype), values)
-
-
-def _no_count(node: torch.fx.Node) -> str:
-    return "scale_grad_by_freq" if len(node.args) > 4 and node.args[4] else ""
 
 
 @lowers("gather.default")

@@ -181,6 +181,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x: [x * 1.1, x.float() + 1, x.sum(1), x @ x.t(), x.softmax(-1)],
         [_floats(4, 8, dtype=torch.bfloat16)],
     ),
+    "sums in another type": (
+        lambda x: [x.mean(1, dtype=torch.float32), x.sum(0, dtype=torch.float32)],
+        [_floats(4, 333, dtype=torch.bfloat16)],
+    ),
     "float16": (lambda x: [x * 1.1, x.exp(), x.mean(0)], [_floats(4, 8, dtype=torch.float16)]),
     "float64": (
         lambda x: [x.exp(), x @ x, x.to(torch.float32), x.to(torch.int64)],

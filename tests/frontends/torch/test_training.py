@@ -329,3 +329,26 @@ def test_memory_of_others_is_written_not_replaced() -> None:
             model.weight.mul_(2)
         torch.testing.assert_close(compiled(x), F.linear(x, model.weight, model.bias))
     assert model.weight.is_shared()
+
+
+def test_a_program_that_is_refused_runs_in_pytorch() -> None:
+    """An op that takes less than PyTorch's: its program falls back whole, and the report says why."""
+    x, i = torch.zeros(5, 3, dtype=torch.bool), torch.tensor([1, 1, 3])
+    f = torch.compile(
+        lambda x, i: x.index_put((i,), torch.tensor(True), accumulate=True).logical_not(), backend="hostir"
+    )
+    for _ in range(2):
+        assert torch.equal(f(x, i), x.index_put((i,), torch.tensor(True), accumulate=True).logical_not())
+    report = hostir.torch.report()
+    assert any(op == "index_put.default" and "matmul" in why for op, why in report.fallen), report
+    assert report.bytes == 0.0
+
+
+def test_gradients_by_frequency_run_in_pytorch() -> None:
+    tables = [nn.Embedding(6, 4, scale_grad_by_freq=True)]
+    tables.append(copy.deepcopy(tables[0]))
+    words = torch.tensor([1, 1, 1, 5])
+    torch.compile(tables[0], backend="hostir")(words).sum().backward()
+    tables[1](words).sum().backward()
+    torch.testing.assert_close(tables[0].weight.grad, tables[1].weight.grad)
+    assert ("embedding_dense_backward.default", "scale_grad_by_freq") in hostir.torch.report().fallen
