@@ -21,8 +21,8 @@ namespace hir::service {
 // What a session freed, that session alone gets again: the bytes are still there. Thread-safe.
 class ShardPool {
  public:
-  // Those of all sessions: each shard has a descriptor.
-  static constexpr int64_t kTensorsMax = 256;
+  // Those of all sessions: each shard has a descriptor. A step of training frees four tensors a parameter.
+  static constexpr int64_t kTensorsMax = 2048;
 
   // What is given up goes to `released`.
   ShardPool(int64_t bytes_max, std::shared_ptr<ReleasedShards> released)
