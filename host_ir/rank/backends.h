@@ -74,6 +74,9 @@ struct Backends {
   // descriptor. Null: that is memory of the host's. Errors: kInvalidArgument: it is no such memory, or this device
   // cannot reach it.
   std::function<Status(device::Device&, device::Buffer, int exported, CopyWay way)> copy_exported = {};
+  // The `bytes` of such memory, at an address of the device. Null: that is memory of the host's. Errors: as above.
+  std::function<Result<std::unique_ptr<device::Allocation>>(device::Device&, int exported, int64_t bytes)>
+      map_exported = {};
   // Collective over the ranks; the rendezvous outlives the communicator.
   std::function<Result<std::unique_ptr<comm::Communicator>>(const CommOptions&, comm::Rendezvous&, device::Device&)>
       make_communicator = {};

@@ -48,13 +48,15 @@ class Array:
         origin: str = "",
         run: int = 0,
         memory: int = 0,
+        memory_offset: int = 0,
     ) -> None:
         self._client = client
         self._handle = handle
         self._stored_once = stored_once or (False,) * len(shape)
         self._origin = origin  # Where it was made, for errors.
         self._run = run  # The number of the run whose result it is; 0: of none.
-        self._memory = memory  # Of the daemon's, that a client on its machine can map; 0: none.
+        self._memory = memory  # Of the daemon's, that a client on its machine can map, or lent to it; 0: none.
+        self._memory_offset = memory_offset  # In bytes.
         self._gone = ""  # Why it can no longer be used: "was freed", "was consumed by ...".
         self.shape = shape
         self.data_type = data_type

@@ -285,6 +285,23 @@ class Client:
         except grpc.RpcError as error:
             raise self._error(error, array._origin) from None
 
+    def _map_on_gpu(self, array: Array) -> gpu_array.GpuView | None:
+        """The elements of an array that is whole on one GPU of this process, and whose run is over, where they are:
+        nothing else is there as long as the array lives, which the view holds. None: they are to be copied; memory for
+        later ones is lent with the next run."""
+        if len(array.sharding.mesh.devices) != 1 or any(array._stored_once):
+            return None
+        (device,) = array.sharding.mesh.devices
+        ordinal = self._gpu_of(device)
+        if ordinal is None:
+            return None
+        self._check_live(array)
+        lent = self._transfers.lent
+        view = lent.view(array._memory, array._memory_offset, array.shape, array.dtype, array)
+        if view is None and array._memory == 0:
+            lent.want(device, ordinal, array.nbytes)
+        return view
+
     def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
         value, shape = self._transfers.download(request, array._stored_size * array.dtype.itemsize, seconds)
@@ -458,6 +475,7 @@ class Client:
             request.program_id = self._compile_again(fd).program_id
 
         location = caller_location()
+        self._transfers.lent.prepare()
 
         def attempt() -> Any:
             if end is not None:
@@ -693,7 +711,8 @@ class Client:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
     def _array(self, tensor: Any, origin: str, run: int = 0) -> Array:
-        return Array(self, tensor.handle, *wire.spec_of(tensor.spec), origin, run, tensor.memory)
+        spec = wire.spec_of(tensor.spec)
+        return Array(self, tensor.handle, *spec, origin, run, tensor.memory, tensor.memory_offset)
 
     def _call(
         self,

@@ -145,6 +145,11 @@ class Driver:
             self._call("cuMemUnmap", _Address(memory.address), ctypes.c_size_t(memory._rounded))
             self._call("cuMemAddressFree", _Address(memory.address), ctypes.c_size_t(memory._rounded))
 
+    def synchronize(self, ordinal: int) -> None:
+        """Waits for all that the GPU has to do in this process."""
+        with self._context(ordinal):
+            self._check("cuCtxSynchronize")
+
     @contextlib.contextmanager
     def copying(self, ordinal: int) -> Iterator[None]:
         """Copies of one GPU, behind what the default stream has to do; they are done when it ends."""

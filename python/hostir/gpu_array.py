@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -96,11 +97,11 @@ def view_of(array: Any) -> GpuView | None:
     if dtype is None:
         raise invalid(f"the {type(array).__name__} has elements of DLPack type {tensor.code} with {tensor.bits} bits")
     shape = tensor.shape[: tensor.ndim]
-    strides = tensor.strides[: tensor.ndim] if tensor.strides else _packed(shape)
+    strides = [stride * dtype.itemsize for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
     return GpuView(
         (tensor.data or 0) + tensor.byte_offset,
         shape,
-        [stride * dtype.itemsize for stride in strides],
+        strides_of(shape, dtype) if strides is None else strides,
         dtype,
         int(tensor.device_id),
         (capsule, array),
@@ -174,11 +175,10 @@ class CudaArray:
 def fresh(ordinal: int, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[GpuView, cuda.Memory]:
     """Memory for elements, row-major; it is freed when the view, and what was made of it, are gone."""
     driver = _driver()
-    packed = [stride * dtype.itemsize for stride in _packed(shape)]
     memory = driver.allocate(ordinal, max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize))
     keep = _Kept()
     weakref.finalize(keep, memory.free)
-    return GpuView(memory.address, shape, packed, dtype, ordinal, keep), memory
+    return GpuView(memory.address, shape, strides_of(shape, dtype), dtype, ordinal, keep), memory
 
 
 def copy(target: GpuView, source: GpuView) -> None:
@@ -250,8 +250,9 @@ class _Kept:
     """What memory lives as long as."""
 
 
-def _packed(shape: Sequence[int]) -> list[int]:
-    return [int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape))]
+def strides_of(shape: Sequence[int], dtype: np.dtype[Any]) -> list[int]:
+    """In bytes, row-major."""
+    return [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def _driver() -> cuda.Driver:
@@ -261,4 +262,16 @@ def _driver() -> cuda.Driver:
     return found
 
 
-__all__ = ["CudaArray", "GpuView", "code_of", "copy", "copying", "fresh", "from_numpy", "joined", "rows", "view_of"]
+__all__ = [
+    "CudaArray",
+    "GpuView",
+    "code_of",
+    "copy",
+    "copying",
+    "fresh",
+    "from_numpy",
+    "joined",
+    "rows",
+    "strides_of",
+    "view_of",
+]

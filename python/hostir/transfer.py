@@ -17,6 +17,7 @@ import numpy as np
 
 from . import gpu_array, shared_memory, tracing, wire
 from .address import socket_path
+from .dtypes import DataType
 from .errors import (
     Aborted,
     DataLoss,
@@ -27,8 +28,10 @@ from .errors import (
     Unavailable,
     Unimplemented,
 )
+from .lent import LentMemory
 from .nodes import LEAST_BYTES, Nodes, NotReached
 from .reach import Reach
+from .sharding import Sharding
 from .wire import service_pb2 as pb
 
 _CHUNK_BYTES = 1 << 20
@@ -60,6 +63,7 @@ class Transfers:
         self._mapping = threading.Lock()  # Of the three above.
         self._nodes = nodes  # That keep shards.
         self._deadline = deadline
+        self.lent = LentMemory(self._lend)
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
 
     @property
@@ -243,6 +247,7 @@ class Transfers:
     def unmap(self) -> None:
         """Whoever still views memory of the daemon's has the same bytes there, of its own: the daemon takes its pages
         back with the session."""
+        self.lent.end()
         self._mapped.clear()
         for memory in self._in_use.values():
             shared_memory.make_own(memory)
@@ -258,23 +263,62 @@ class Transfers:
             return None
         committed = False
         try:
-            with contextlib.ExitStack() as stack:
-                try:
-                    given = _filled(view, reserved.shards, stack)
-                except (FailedPrecondition, ResourceExhausted):  # That GPU exports no memory, or has none left.
-                    return None
-                if not shared_memory.offer(self._path, reserved.token, [descriptor for _, descriptor in given]):
-                    return None
-                request = pb.CommitRequest(session_id=self._session, token=reserved.token)
-                try:
-                    tensor = self._call(self._stub.Commit, request).tensor
-                except InvalidArgument:  # The ranks' GPUs cannot reach this one.
-                    return None
-                committed = True
-                return tensor
+            target = self.lent.target(reserved.shards, view.dtype)
+            if target is not None and target.ordinal == view.ordinal:
+                with gpu_array.copying(view.ordinal):
+                    gpu_array.copy(target, view)
+                tensor = self._commit(reserved.token)
+            else:
+                tensor = self._offered(reserved, view)
+            committed = tensor is not None
+            return tensor
         finally:
             if not committed:
                 self._release(reserved.token)
+
+    def _commit(self, token: str) -> Any:
+        return self._call(self._stub.Commit, pb.CommitRequest(session_id=self._session, token=token)).tensor
+
+    def _offered(self, reserved: pb.SharedMemoryReply, view: gpu_array.GpuView) -> Any:
+        """The tensor, from memory that is exported for this once; None where the ranks cannot take it."""
+        assert self._path is not None
+        with contextlib.ExitStack() as stack:
+            try:
+                given = _filled(view, reserved.shards, stack)
+            except (FailedPrecondition, ResourceExhausted):  # That GPU exports no memory, or has none left.
+                return None
+            if not shared_memory.offer(self._path, reserved.token, [descriptor for _, descriptor in given]):
+                return None
+            try:
+                return self._commit(reserved.token)
+            except InvalidArgument:  # The ranks' GPUs cannot reach this one.
+                return None
+
+    def _lend(self, device: int, ordinal: int, nbytes: int) -> tuple[int, gpu_array.GpuView] | None:
+        """Lends fresh memory of GPU ``ordinal``, which is the daemon's ``device``: its number there. None where that is
+        not possible."""
+        if self._path is None:
+            return None
+        header = pb.UploadHeader(session_id=self._session, shape=[nbytes])
+        header.dtype = wire.dtype_number(DataType.Bool)
+        header.sharding.CopyFrom(wire.sharding_message(Sharding([device]), 1))
+        token, committed = "", False
+        try:
+            token = self._call(self._stub.Reserve, pb.ReserveRequest(header=header, on_devices=True, lend=True)).token
+            view, memory = gpu_array.fresh(ordinal, [nbytes], np.dtype(np.bool_))
+            try:
+                if not shared_memory.offer(self._path, token, [memory.descriptor]):
+                    return None
+                tensor = self._commit(token)
+            finally:
+                memory.close_descriptor()
+            committed = True
+            return int(tensor.memory), view
+        except (FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented):
+            return None
+        finally:
+            if token and not committed:
+                self._release(token)
 
     def download_to_gpu(self, request: pb.DownloadRequest, ordinal: int, seconds: float | None) -> Any:
         """The elements in memory of GPU ``ordinal``, past the host. None where they do not go that way. Raises gRPC's

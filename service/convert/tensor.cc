@@ -71,9 +71,14 @@ void ToProto(const std::string& handle, const Tensor& tensor, pb::Tensor* out) {
   if (!condition.error.ok()) ToProto(condition.error, out->mutable_error());
   out->set_stored_bytes(tensor.stored_bytes());
   const ShardSet& shards = tensor.shards();
-  if (shards.shards().size() == 1 && shards.shards().front().bytes > 0 && !shards.made_in.empty() &&
-      shards.host() != nullptr)
-    out->set_memory(shards.shards().front().id);
+  if (shards.shards().size() != 1 || shards.shards().front().bytes == 0) return;
+  const ShardSet::Shard& shard = shards.shards().front();
+  if (shard.within != 0) {
+    out->set_memory(shard.within);
+    out->set_memory_offset(shard.offset);
+  } else if (shards.is_lent || (!shards.made_in.empty() && shards.host() != nullptr)) {
+    out->set_memory(shard.id);
+  }
 }
 
 }  // namespace hir::service

@@ -372,9 +372,9 @@ Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, 
 
 Result<std::unique_ptr<DeviceTransfer>> Engine::BeginDeviceUpload(const std::string& session, TensorSpec spec,
                                                                   const std::vector<bool>& sent_once,
-                                                                  std::string_view program_id, int index) {
+                                                                  std::string_view program_id, int index, bool lends) {
   HIR_ASSIGN(spec, SpecOf(std::move(spec), program_id, index));
-  return DeviceTransfer::In(store_, session, spec, sent_once);
+  return DeviceTransfer::In(store_, session, spec, sent_once, lends);
 }
 
 void Engine::BeginDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,
@@ -438,10 +438,17 @@ void Engine::Copy(const std::string& session, DeviceTransfer& transfer, std::fun
     fetch.done = [done](const Status& status) { done(status.ok() ? Result<Named>(Named()) : Result<Named>(status)); };
     job = std::move(fetch);
   } else {
-    StoreJob store = {.owner = OwnerOf(session), .tensor = transfer.tensor(), .from_devices = transfer.TakeMemory()};
-    store.done = [this, session, tensor = transfer.tensor(), done](const Status& status) mutable {
+    StoreJob store = {.owner = OwnerOf(session),
+                      .tensor = transfer.tensor(),
+                      .from_devices = transfer.TakeMemory(),
+                      .lends = transfer.lends()};
+    store.done = [this, session, tensor = transfer.tensor(), lends = transfer.lends(),
+                  done](const Status& status) mutable {
       Named made = {.handle = {}, .tensor = std::move(tensor)};
       Result<std::string> handle = status.ok() ? store_.AddHandle(session, made.tensor) : Result<std::string>(status);
+      if (handle.ok() && lends) {
+        if (Status lent = store_.Lend(session, made.tensor); !lent.ok()) handle = lent;
+      }
       if (handle.ok()) {
         made.handle = *std::move(handle);
         return done(std::move(made));

@@ -146,10 +146,10 @@ class Engine {
   Result<std::unique_ptr<Upload>> BeginUpload(const std::string& session, TensorSpec spec,
                                               const std::vector<bool>& sent_once, std::string_view program_id,
                                               int index);
-  // The same, past the host.
+  // The same, past the host; `lends` as of DeviceTransfer::In.
   Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(const std::string& session, TensorSpec spec,
                                                             const std::vector<bool>& sent_once,
-                                                            std::string_view program_id, int index);
+                                                            std::string_view program_id, int index, bool lends);
   // `done` is called when the tensor is ready, with its bytes, or with what poisoned it; never, when `subscriptions`
   // end before. Without `device`: all of it.
   void BeginDownload(const std::string& session, const std::string& handle, std::optional<int64_t> device,

@@ -17,6 +17,7 @@
 #include "csrc/base/traceparent.h"
 #include "service/engine/profile.h"
 #include "service/os/channel.h"
+#include "service/store/lent_memory.h"
 
 namespace hir::service {
 namespace {
@@ -37,6 +38,13 @@ constexpr base::Nanos kClientsWait = milliseconds(100);
 // A run is slow that takes so many times as long as the one before.
 constexpr int64_t kSlowTimes = 3;
 constexpr base::Nanos kLongWithoutUsual = std::chrono::seconds(10);
+
+void Describe(const ShardSet::Shard& shard, pb::DeviceShard& described) {
+  described.set_id(shard.id);
+  described.set_bytes(shard.bytes);
+  described.set_within(shard.within);
+  described.set_offset(shard.offset);
+}
 
 // Why a run with a poisoned or lost input is none. Its outputs get `cause`, the same however many runs it came through;
 // who waits for the run hears of the input too.
@@ -610,6 +618,10 @@ void Sequencer::Carry(RunJob& job) {
   for (const int64_t device : job.program->plan().devices()) {
     if (const Status absent = WhyAbsent(device, what); !absent.ok()) return Finish(job, absent);
   }
+  for (const auto& output : job.outputs) {
+    if (output == nullptr) continue;
+    if (const Status gone = WhyNotLent(*output, what); !gone.ok()) return Finish(job, gone);
+  }
   const base::Nanos start = Now();
   CountTurn(job, start);
   carried_out_ = &job;
@@ -789,6 +801,7 @@ void Sequencer::Carry(StoreJob& job) {
   for (const ShardSet::Shard& shard : job.tensor->shards().shards()) {
     if (const Status absent = WhyAbsent(shard.device, what); !absent.ok()) return Finish(job, absent);
   }
+  if (const Status gone = WhyNotLent(*job.tensor, what); !gone.ok()) return Finish(job, gone);
   newly_bound_.clear();
   std::vector<std::vector<RankMessage>> messages = NoMessages();
   if (const std::optional<RankMessage> released = TakeReleased()) {
@@ -800,11 +813,13 @@ void Sequencer::Carry(StoreJob& job) {
     bound_.insert(shards[position].id);
     RankMessage& message = messages[static_cast<size_t>(shards[position].device)].emplace_back();
     pb::DeviceShard& shard = *message.message.mutable_bind()->add_shards();
-    shard.set_id(shards[position].id);
-    shard.set_bytes(shards[position].bytes);
+    Describe(shards[position], shard);
+    const base::Fd& memory = job.from_devices[position];
+    if (!memory.valid()) continue;
     shard.set_has_memory(true);
     shard.set_exported(true);
-    message.fds.push_back(job.from_devices[position].get());
+    shard.set_lent(job.lends);
+    message.fds.push_back(memory.get());
   }
   const Status status = Call(std::move(messages), options_.copy_timeout, what, Ranks::Waits::kNobody);
   if (status.ok()) {
@@ -813,6 +828,14 @@ void Sequencer::Carry(StoreJob& job) {
     Unbind();
   }
   Finish(job, status);
+}
+
+Status Sequencer::WhyNotLent(const Tensor& tensor, std::string_view what) {
+  const std::shared_ptr<const LentPlace>& place = tensor.shards().lent;
+  if (place == nullptr) return {};
+  const Readiness::Condition memory = place->condition();
+  if (memory.state == TensorState::kReady) return {};
+  return memory.error.WithContext(base::Cat(what, " in memory that the client has lent"));
 }
 
 std::vector<std::vector<RankMessage>> Sequencer::MessagesFor(const RunJob& job) {
@@ -887,8 +910,7 @@ void Sequencer::AddBinds(const Tensor& tensor, std::vector<std::vector<RankMessa
       of_rank.emplace_back();
     }
     pb::DeviceShard& bind = *of_rank.back().message.mutable_bind()->add_shards();
-    bind.set_id(shard.id);
-    bind.set_bytes(shard.bytes);
+    Describe(shard, bind);
     bind.set_has_memory(host != nullptr && shard.bytes > 0);
     if (bind.has_memory()) of_rank.back().fds.push_back(host->memory[position].fd());
   }

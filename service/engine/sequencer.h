@@ -71,7 +71,9 @@ struct FetchJob {
 struct StoreJob {
   Owner owner = {};
   std::shared_ptr<Tensor> tensor;
-  std::vector<base::Fd> from_devices;  // Memory of devices that a client exported, by the shards' positions.
+  // Memory of devices that a client exported, by the shards' positions; none of shards that lie in memory it has lent.
+  std::vector<base::Fd> from_devices;
+  bool lends = false;  // It is the tensor's from now on, in place of a copy.
   // Called once, when nothing else here holds the two.
   std::function<void(const Status&)> done = {};
 };
@@ -192,6 +194,8 @@ class Sequencer {
   bool PostRun(const RunJob& job);
   // Whether all ranks keep what is bound there: a node has the memory for it before its ranks begin.
   bool AllKeep() const;
+  // OK, or why memory is gone that a client has lent, in which `tensor` was to lie.
+  static Status WhyNotLent(const Tensor& tensor, std::string_view what);
   // OK, or why a device is not there, which `what` needs.
   Status WhyAbsent(int64_t device, std::string_view what) const;
   // Whether all ranks were ready for the run, and then how it went.

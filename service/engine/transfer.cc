@@ -188,17 +188,20 @@ Status CheckPastHost(const TensorSpec& spec, const std::vector<bool>& sent_once)
 }  // namespace
 
 Result<std::unique_ptr<DeviceTransfer>> DeviceTransfer::In(TensorStore& store, const std::string& session,
-                                                           const TensorSpec& spec, const std::vector<bool>& sent_once) {
+                                                           const TensorSpec& spec, const std::vector<bool>& sent_once,
+                                                           bool lends) {
   HIR_TRY(store.CheckSession(session));
   if (!store.on_devices())
     return Status(Code::kFailedPrecondition, "the devices have no memory of their own: upload to the host's");
-  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(session, spec, TensorStore::Use::kOutput));
+  if (lends) HIR_TRY(store.CheckLends(spec));
+  const TensorStore::Use use = lends ? TensorStore::Use::kLent : TensorStore::Use::kOutput;
+  HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store.Allocate(session, spec, use));
   HIR_TRY(CheckPastHost(spec, sent_once));
   auto tensor = std::make_shared<Tensor>(spec, std::move(shards), TensorState::kReady);
   std::vector<size_t> positions(tensor->shards().shards().size());
   std::iota(positions.begin(), positions.end(), size_t{0});
   return std::unique_ptr<DeviceTransfer>(
-      new DeviceTransfer(Way::kIn, std::move(tensor), std::nullopt, std::move(positions)));
+      new DeviceTransfer(Way::kIn, std::move(tensor), std::nullopt, std::move(positions), lends));
 }
 
 Result<std::unique_ptr<DeviceTransfer>> DeviceTransfer::Out(std::shared_ptr<Tensor> tensor,
@@ -210,8 +213,9 @@ Result<std::unique_ptr<DeviceTransfer>> DeviceTransfer::Out(std::shared_ptr<Tens
 }
 
 DeviceTransfer::DeviceTransfer(Way way, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device,
-                               std::vector<size_t> positions)
+                               std::vector<size_t> positions, bool lends)
     : way_(way),
+      lends_(lends),
       tensor_(std::move(tensor)),
       device_(device),
       positions_(std::move(positions)),
@@ -221,8 +225,13 @@ int64_t DeviceTransfer::total_bytes() const { return ShardBytes(tensor_->spec())
 
 std::vector<SharedPart> DeviceTransfer::Parts() const {
   std::vector<SharedPart> parts;
-  for (const size_t position : positions_)
+  for (const size_t position : positions_) {
     parts.push_back(PartOf(tensor_->spec(), position, device_.has_value(), nullptr));
+    if (way_ == Way::kOut) continue;
+    const ShardSet::Shard& shard = tensor_->shards().shards()[position];
+    parts.back().within = shard.within;
+    parts.back().offset = shard.offset;
+  }
   return parts;
 }
 
@@ -236,7 +245,7 @@ Status DeviceTransfer::Offer(std::vector<base::Fd> memory) {
 std::vector<base::Fd> DeviceTransfer::TakeMemory() {
   HIR_CHECK(is_offered());
   std::vector<base::Fd> by_position(tensor_->shards().shards().size());
-  for (size_t i = 0; i < positions_.size(); ++i) by_position[positions_[i]] = std::move(memory_[i]);
+  for (size_t i = 0; i < memory_.size(); ++i) by_position[positions_[i]] = std::move(memory_[i]);
   memory_.clear();
   return by_position;
 }

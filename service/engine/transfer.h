@@ -24,6 +24,7 @@ struct SharedPart {
   std::vector<int64_t> stored;        // Extents in memory, row-major: of a block, which may be longer.
   int64_t bytes = 0;
   const SharedMemory* memory = nullptr;  // The daemon's, which a client may map. Null: a client's, of a device.
+  int64_t within = 0, offset = 0;        // As of ShardSet::Shard.
 };
 
 // Threads: one at a time. Destroyed before End: nothing is left of it.
@@ -109,14 +110,17 @@ class Download {
 class DeviceTransfer {
  public:
   enum class Way { kIn, kOut };
-  // A new tensor, all of it charged, which a client has filled memory for. The store outlives it.
-  // Errors: as of Upload::Begin; kFailedPrecondition: its elements are to go by the host.
+  // A new tensor, all of it charged, which a client has filled memory for; or `lends`: memory of a client's that is the
+  // tensor's from then on. The store outlives it.
+  // Errors: as of Upload::Begin; kFailedPrecondition: its elements are to go by the host, or cannot be lent.
   static Result<std::unique_ptr<DeviceTransfer>> In(TensorStore& store, const std::string& session,
-                                                    const TensorSpec& spec, const std::vector<bool>& sent_once);
+                                                    const TensorSpec& spec, const std::vector<bool>& sent_once,
+                                                    bool lends = false);
   // As of Download, of a tensor that only devices have.
   static Result<std::unique_ptr<DeviceTransfer>> Out(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device);
 
   Way way() const { return way_; }
+  bool lends() const { return lends_; }
   const std::shared_ptr<Tensor>& tensor() const { return tensor_; }
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t total_bytes() const;  // Of the shards.
@@ -124,14 +128,17 @@ class DeviceTransfer {
 
   // The client's descriptors, one for each part in order. Errors: kInvalidArgument: there are more or fewer.
   Status Offer(std::vector<base::Fd> memory);
-  bool is_offered() const { return !memory_.empty(); }
-  // By the position of the shard in the mesh; those that nobody asked for are invalid. REQUIRES: is_offered().
+  // Whether all is there that Commit needs: the client has written in memory that it had lent, or has offered some.
+  bool is_offered() const { return !memory_.empty() || (way_ == Way::kIn && tensor_->shards().lent != nullptr); }
+  // By the position of the shard in the mesh; those without are invalid. REQUIRES: is_offered().
   std::vector<base::Fd> TakeMemory();
 
  private:
-  DeviceTransfer(Way way, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::vector<size_t> positions);
+  DeviceTransfer(Way way, std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::vector<size_t> positions,
+                 bool lends = false);
 
   const Way way_;
+  const bool lends_;
   const std::shared_ptr<Tensor> tensor_;
   const std::optional<int64_t> device_;
   const std::vector<size_t> positions_;

@@ -80,6 +80,8 @@ void Describe(const Program& program, pb::CompileReply* reply) {
 
 void Describe(const SharedPart& part, pb::SharedShard* shared) {
   shared->set_bytes(part.bytes);
+  shared->set_memory(part.within);
+  shared->set_memory_offset(part.offset);
   shared->mutable_shard()->set_device(part.device);
   for (const mesh::Range& range : part.elements) {
     shared->mutable_shard()->add_start(range.begin);
@@ -359,7 +361,7 @@ void RuntimeService::DoReserve(const pb::ReserveRequest& request, pb::SharedMemo
   };
   const auto reserve = [&]() -> hir::Status {
     if (request.on_devices()) {
-      HIR_ASSIGN(std::unique_ptr<DeviceTransfer> transfer, BeginDeviceUpload(engine_, header));
+      HIR_ASSIGN(std::unique_ptr<DeviceTransfer> transfer, BeginDeviceUpload(engine_, request));
       const TensorSpec spec = transfer->tensor()->spec();
       return share(spec, std::move(transfer));
     }

@@ -174,11 +174,12 @@ Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const pb::UploadHead
                             header.input().index());
 }
 
-Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const pb::UploadHeader& header) {
+Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const pb::ReserveRequest& request) {
+  const pb::UploadHeader& header = request.header();
   HIR_ASSIGN(TensorSpec spec, SentSpec(header));
   const std::vector<bool> sent_once = spec.stored_once;
   return engine.BeginDeviceUpload(header.session_id(), std::move(spec), sent_once, header.input().program_id(),
-                                  header.input().index());
+                                  header.input().index(), request.lend());
 }
 
 void BeginNodeUpload(Engine& engine, const pb::UploadHeader& header, Engine::NodeTransferDone done) {

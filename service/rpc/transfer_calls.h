@@ -24,7 +24,7 @@ Status QueueFull(const Engine& engine);
 
 // The upload that `header` asks for.
 Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const ::hostir::v1::UploadHeader& header);
-Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const ::hostir::v1::UploadHeader& header);
+Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const ::hostir::v1::ReserveRequest& request);
 void BeginNodeUpload(Engine& engine, const ::hostir::v1::UploadHeader& header, Engine::NodeTransferDone done);
 
 class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {

@@ -196,13 +196,17 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
                                        " takes ", bytes, " bytes on each of ", mesh.num_devices(),
                                        " devices; start the daemon with a higher limit"));
   }
+  if (use == Use::kOutput && options_.on_devices) {
+    HIR_ASSIGN(std::shared_ptr<ShardSet> in_lent, AllocateInLent(session, mesh, bytes));
+    if (in_lent != nullptr) return in_lent;
+  }
   Budget* budget = nullptr;
   {
     const std::scoped_lock lock(mutex_);
     HIR_ASSIGN(const Session* found, FindSession(session));
     budget = &found->quota->bytes;
   }
-  HIR_ASSIGN(Charge charge, budget->Take(use == Use::kOutput ? bytes * mesh.num_devices() : 0));
+  HIR_ASSIGN(Charge charge, budget->Take(use == Use::kUpload ? 0 : bytes * mesh.num_devices()));
   HIR_ASSIGN(std::vector<Charge> node_charges, ChargeNodes(mesh.devices(), bytes));
   MakeRoom();
   ShardSet::Recycle recycle;
@@ -238,9 +242,44 @@ Result<std::shared_ptr<ShardSet>> TensorStore::Allocate(std::string_view session
   }
   auto set = std::make_shared<ShardSet>(std::move(shards), std::move(host), released_, std::move(recycle));
   if (!options_.on_devices) set->made_in = session;
+  set->is_lent = use == Use::kLent;
   set->charge = std::move(charge);
   set->node_charges = std::move(node_charges);
   return set;
+}
+
+Result<std::shared_ptr<ShardSet>> TensorStore::AllocateInLent(std::string_view session, const mesh::DeviceMesh& mesh,
+                                                              int64_t bytes) {
+  const std::shared_ptr<ShardSet> none;
+  if (mesh.num_devices() != 1 || bytes == 0) return none;
+  const int64_t device = mesh.devices()[0];
+  const std::scoped_lock lock(mutex_);
+  HIR_ASSIGN(const Session* found, FindSession(session));
+  for (const std::shared_ptr<LentMemory>& memory : found->lent) {
+    if (memory->device() != device) continue;
+    std::shared_ptr<const LentPlace> place = memory->Take(bytes);
+    if (place == nullptr) continue;
+    const ShardSet::Shard shard = {device, next_shard_++, bytes, place->shard(), place->offset()};
+    auto set = std::make_shared<ShardSet>(std::vector{shard}, nullptr, released_);
+    set->lent = std::move(place);
+    return set;
+  }
+  return none;
+}
+
+Status TensorStore::CheckLends(const TensorSpec& spec) const {
+  if (!options_.on_devices || spec.sharding.mesh.num_devices() != 1)
+    return Status(Code::kFailedPrecondition, base::Cat(ToString(spec), " cannot be lent: it is not whole on one GPU"));
+  if (!options_.nodes.empty())
+    return Status(Code::kFailedPrecondition, "memory is lent to a daemon of one node, not to a cluster");
+  return {};
+}
+
+Status TensorStore::Lend(std::string_view session, std::shared_ptr<Tensor> tensor) {
+  const std::scoped_lock lock(mutex_);
+  HIR_TRY(FindSession(session).status());
+  sessions_.find(session)->second.lent.push_back(std::make_shared<LentMemory>(std::move(tensor)));
+  return {};
 }
 
 Result<std::shared_ptr<HostShards>> TensorStore::Create(size_t count, int64_t bytes) {
@@ -331,6 +370,7 @@ Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span
     const auto at = found.tensors.find(handle);
     if (at == found.tensors.end()) continue;  // Named twice, or gone.
     Uncount(*found.quota, at->second.get());
+    std::erase_if(found.lent, [&](const auto& memory) { return &memory->tensor() == at->second.get(); });
     freed.push_back(std::move(at->second));
     found.tensors.erase(at);
     if (journal_ != nullptr) journal_->Freed(handle);

@@ -16,6 +16,7 @@
 
 #include "csrc/base/status.h"
 #include "service/store/journal.h"
+#include "service/store/lent_memory.h"
 #include "service/store/shard_pool.h"
 #include "service/store/tensor.h"
 
@@ -63,12 +64,18 @@ class TensorStore {
   void CloseSession(std::string_view session);
   Status CheckSession(std::string_view session) const;
 
-  enum class Use { kUpload, kOutput };
-  // Memory for `spec`: of uploads zeroed; of outputs that are written on devices with memory of their own, none; of
-  // others perhaps what `session` freed before, with the bytes that were there. The bytes of outputs count from now
-  // on; those of uploads as the owner of the charges adds to them, who then calls MakeRoom.
+  enum class Use { kUpload, kOutput, kLent };
+  // Memory for `spec`: of uploads zeroed; of outputs that are written on devices with memory of their own none here, but
+  // perhaps a place in what `session` has lent; of others perhaps what it freed before, with the bytes that were there.
+  // Lent memory is the client's. The bytes of outputs, and of what is lent, count from now on, but in lent memory; those
+  // of uploads as the owner of the charges adds to them, who then calls MakeRoom.
   // Errors: kInvalidArgument  CheckSpec; kResourceExhausted  a limit, or the machine has no more.
   Result<std::shared_ptr<ShardSet>> Allocate(std::string_view session, const TensorSpec& spec, Use use);
+  // Whether a tensor of `spec` can be lent memory. Errors: kFailedPrecondition.
+  Status CheckLends(const TensorSpec& spec) const;
+  // From now on outputs of `session` may lie in the memory of `tensor`, until it frees a handle of that.
+  // Errors: kFailedPrecondition: there is no such session. REQUIRES: allocated as kLent.
+  Status Lend(std::string_view session, std::shared_ptr<Tensor> tensor);
   // Gives up recycled memory until tensors and it are within tensor_bytes_max.
   void MakeRoom() { pool_->Trim(options_.tensor_bytes_max - bytes_.used()); }
   // Zeroed memory for a copy of the shards at `positions` (in mesh order) of a tensor that only devices have.
@@ -129,6 +136,7 @@ class TensorStore {
     Principal* quota = nullptr;
     std::unordered_map<std::string, std::shared_ptr<Tensor>> tensors;
     std::deque<std::string> freed;  // The latest, so that errors can tell freed from unknown.
+    std::vector<std::shared_ptr<LentMemory>> lent = {};
   };
   Result<const Session*> FindSession(std::string_view session) const;
   // Counts one more handle or name, of `tensor` unless that is null, or one less. Errors: kResourceExhausted naming a
@@ -147,6 +155,9 @@ class TensorStore {
   Result<std::vector<Charge>> ChargeNodes(std::span<const int64_t> devices, int64_t bytes);
   Status AddSession(std::string id, std::string principal);
   Status Insert(Session& session, const std::string& handle, std::shared_ptr<Tensor> tensor);
+  // A place in what the session has lent; null: there is none.
+  Result<std::shared_ptr<ShardSet>> AllocateInLent(std::string_view session, const mesh::DeviceMesh& mesh,
+                                                   int64_t bytes);
   // A descriptor and `bytes` for each of `count` shards.
   Result<std::shared_ptr<HostShards>> Create(size_t count, int64_t bytes);
 

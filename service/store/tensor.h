@@ -45,6 +45,8 @@ struct HostShards {
   std::vector<std::byte*> Addresses() const;
 };
 
+class LentPlace;  // service/store/lent_memory.h
+
 // The memory of a tensor. Thread-safe, but for the bytes, which the sequence of runs orders.
 class ShardSet {
  public:
@@ -52,6 +54,8 @@ class ShardSet {
     int64_t device = 0;
     int64_t id = 0;  // Unique in the daemon; never 0.
     int64_t bytes = 0;
+    int64_t within = 0;  // Not 0: the memory is part of this shard's,
+    int64_t offset = 0;  // from this byte on.
   };
   // `host` null: only devices have it. `recycle`, when there is one, gets what a set leaves behind that nobody reads
   // any more, instead of `released`.
@@ -74,8 +78,10 @@ class ShardSet {
   std::string made_in;  // The session that may write there; empty: none may.
   // Another session has descriptors of the memory: no later tensor gets it.
   std::atomic<bool> is_seen_by_others = false;
-  Charge charge;                     // Bytes; grows while an upload arrives, by its one owner.
-  std::vector<Charge> node_charges;  // All of them, of each node.
+  bool is_lent = false;                   // The memory is a client's, which has lent it.
+  std::shared_ptr<const LentPlace> lent;  // Where the memory is part of such.
+  Charge charge;                          // Bytes; grows while an upload arrives, by its one owner.
+  std::vector<Charge> node_charges;       // All of them, of each node.
 
  private:
   const std::vector<Shard> shards_;

@@ -145,6 +145,31 @@ Status Worker::Bind(const pb::Bind& bind, std::vector<base::Fd>& fds) {
   for (const pb::DeviceShard& shard : bind.shards()) {
     if (shard.bytes() < 0) return Internal(base::Cat("shard ", shard.id(), " has ", shard.bytes(), " bytes"));
     Shard bound;
+    if (shard.within() != 0) {
+      HIR_ASSIGN(const device::Buffer whole, BufferOf(shard.within()));
+      if (shard.offset() < 0 || shard.offset() > whole.bytes - shard.bytes()) {
+        return Internal(base::Cat("shard ", shard.id(), " has bytes from ", shard.offset(), " on, ", shard.bytes(),
+                                  " of them, of shard ", shard.within(), ", which has ", whole.bytes));
+      }
+      bound.part = whole.Slice(shard.offset(), shard.bytes());
+      if (shard.exported()) {
+        if (next == fds.size()) return Internal("fewer descriptors than shards");
+        HIR_TRY(CopyExported(bound.part, std::move(fds[next++]), rank::CopyWay::kFromExported));
+      }
+      shards_[shard.id()] = std::move(bound);
+      continue;
+    }
+    if (shard.lent()) {
+      if (next == fds.size()) return Internal("fewer descriptors than shards");
+      base::Fd lent = std::move(fds[next++]);
+      if (backends_.map_exported) {
+        HIR_ASSIGN(bound.on_device, backends_.map_exported(*device_, lent.get(), shard.bytes()));
+      } else {
+        HIR_ASSIGN(bound.mapped, SharedMemory::Map(std::move(lent), shard.bytes()));
+      }
+      shards_[shard.id()] = std::move(bound);
+      continue;
+    }
     if (shard.exported()) {
       if (next == fds.size()) return Internal("fewer descriptors than shards");
       HIR_ASSIGN(bound.on_device, device_->Allocate(shard.bytes()));
@@ -199,6 +224,7 @@ Result<device::Buffer> Worker::BufferOf(int64_t shard) const {
   const auto found = shards_.find(shard);
   if (found == shards_.end()) return Internal(base::Cat("shard ", shard, " is not bound"));
   if (found->second.on_device != nullptr) return found->second.on_device->buffer();
+  if (found->second.part.data != nullptr) return found->second.part;
   return device::Buffer{found->second.mapped.data(), found->second.mapped.bytes()};
 }
 

@@ -61,7 +61,8 @@ class Worker {
   std::unique_ptr<host::Pool> pool_;
   struct Shard {
     SharedMemory mapped;                            // The daemon's memory, or
-    std::unique_ptr<device::Allocation> on_device;  // the device's.
+    std::unique_ptr<device::Allocation> on_device;  // the device's, or
+    device::Buffer part;                            // of another shard's.
   };
   bool OwnMemory() const { return options_.own_memory || !backends_.uses_host_memory; }
   Result<device::Buffer> BufferOf(int64_t shard) const;

@@ -44,13 +44,14 @@ class FakeMemory:
 
 
 class FakeDriver:
-    """``held``: the memory that was allocated and not freed."""
+    """``held``: the memory that was allocated and not freed; ``waits``: how often somebody waited for a GPU."""
 
     def __init__(self, gpus: int = 2) -> None:
         self.uuids = [bytes([ordinal]) * 16 for ordinal in range(gpus)]
         self.held: list[FakeMemory] = []
         self.seals = True
         self.is_full = False
+        self.waits = 0
 
     def ordinal_of(self, uuid: bytes) -> int | None:
         return self.uuids.index(uuid) if uuid in self.uuids else None
@@ -61,6 +62,10 @@ class FakeDriver:
             raise ResourceExhausted(f"GPU {ordinal} has no {nbytes} bytes of memory left")
         self.held.append(FakeMemory(self, ordinal, nbytes))
         return self.held[-1]
+
+    def synchronize(self, ordinal: int) -> None:
+        assert 0 <= ordinal < len(self.uuids)
+        self.waits += 1
 
     @contextlib.contextmanager
     def copying(self, ordinal: int) -> Iterator[None]:

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "csrc/base/free_ranges.h"
 #include "csrc/device/cuda/context.h"
-#include "csrc/device/cuda/free_ranges.h"
 
 namespace hir::device::cuda {
 
@@ -48,7 +48,7 @@ class Slab {
   std::mutex mutex_;
   std::vector<Part> parts_;  // Guarded by mutex_, one behind the other; so are the next two.
   int64_t mapped_ = 0;
-  FreeRanges free_;
+  base::FreeRanges free_;
 };
 
 }  // namespace hir::device::cuda

@@ -119,6 +119,9 @@ Backends CudaBackends() {
   backends.copy_exported = [](device::Device& device, device::Buffer buffer, int exported, CopyWay way) {
     return device::CopyShared(device, buffer, exported, way == CopyWay::kToExported);
   };
+  backends.map_exported = [](device::Device& device, int exported, int64_t bytes) {
+    return device::MapShared(device, exported, bytes);
+  };
   backends.make_communicator = &MakeCommunicator;
   backends.load_kernels = &LoadKernels;
   backends.make_libraries = [](device::Device& device, int) {

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from ..array import Array
+from ..gpu_array import CudaArray
 from .lowering import DATA_TYPES
 
 _DTYPES = {data_type: dtype for dtype, data_type in DATA_TYPES.items()}
 
 
-class _Lent:
+class _OnHost:
     """Memory of the daemon's, with the array for whose lifetime it makes no other use of it."""
 
     def __init__(self, memory: np.ndarray[Any, Any], array: Array) -> None:
@@ -24,11 +25,13 @@ class _Lent:
 
 def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
     """The values, contiguous; and whether the tensor's memory is the array's own: each shows what the other becomes."""
-    memory = array._client._map(array) if array.size else None
-    if memory is None:
-        return torch.from_dlpack(array), False
-    lent = torch.from_numpy(np.asarray(_Lent(memory, array)))
-    return strided(lent, _DTYPES[array.data_type], array.shape), True
+    client = array._client
+    if client.device_kind == "cpu" and array.size and (memory := client._map(array)) is not None:
+        on_host = torch.from_numpy(np.asarray(_OnHost(memory, array)))
+        return strided(on_host, _DTYPES[array.data_type], array.shape), True
+    if client.device_kind != "cpu" and array.size and (view := client._map_on_gpu(array)) is not None:
+        return torch.from_dlpack(CudaArray(view)), True
+    return torch.from_dlpack(array), False
 
 
 def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int] = ()) -> torch.Tensor:
@@ -43,7 +46,8 @@ def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bo
     ``target``, else by a copy. Whether it has the memory. ``is_arrays``: that of ``target`` is an array's."""
     storage = target.untyped_storage()
     is_whole = target.is_contiguous() and storage.nbytes() == target.nbytes
-    is_torchs = storage.resizable() and not storage.is_shared()  # Not NumPy's, nor another process's.
+    # Not NumPy's, nor another process's; PyTorch says of all memory of GPUs that it is shared.
+    is_torchs = storage.resizable() and (target.is_cuda or not storage.is_shared())
     is_alone = torch._C._storage_Use_Count(storage._cdata) <= 2  # The tensor, and the object that asks.
     is_same = target.device == source.device and target.dtype == source.dtype and source.is_contiguous()
     if not (is_whole and is_alone and is_same and (is_torchs or is_arrays)):

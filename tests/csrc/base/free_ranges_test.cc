@@ -1,5 +1,5 @@
 // FreeRanges against a map of bytes.
-#include "csrc/device/cuda/free_ranges.h"
+#include "csrc/base/free_ranges.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "csrc/base/prng.h"
 
-namespace hir::device::cuda {
+namespace hir::base {
 namespace {
 
 TEST(FreeRanges, TakesTheSmallestThatFits) {
@@ -63,4 +63,4 @@ TEST(FreeRanges, NeverGivesAByteTwiceAndLosesNone) {
 }
 
 }  // namespace
-}  // namespace hir::device::cuda
+}  // namespace hir::base

@@ -1,11 +1,11 @@
-#include "csrc/device/cuda/free_ranges.h"
+#include "csrc/base/free_ranges.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "csrc/base/check.h"
 
-namespace hir::device::cuda {
+namespace hir::base {
 
 void FreeRanges::Add(int64_t offset, int64_t bytes) {
   HIR_CHECK(bytes > 0);
@@ -52,4 +52,4 @@ int64_t FreeRanges::BytesBefore(int64_t end) const {
   return offset + bytes == end ? bytes : 0;
 }
 
-}  // namespace hir::device::cuda
+}  // namespace hir::base

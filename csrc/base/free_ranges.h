@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-namespace hir::device::cuda {
+namespace hir::base {
 
 // Best fit: the smallest range that is large enough, the lowest of those. One thread at a time.
 class FreeRanges {
@@ -23,4 +23,4 @@ class FreeRanges {
   std::map<int64_t, int64_t> bytes_by_offset_;
 };
 
-}  // namespace hir::device::cuda
+}  // namespace hir::base
