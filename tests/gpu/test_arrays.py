@@ -15,6 +15,7 @@ import numpy as np
 
 import hostir
 from hostir import DataType, FusionDefinition, Sharding, cuda
+from hostir.gpu_array import CudaArray
 
 try:
     import pytest
@@ -211,6 +212,31 @@ def test_nothing_is_left() -> None:
     print(f"  {lost / 1e6:.1f} MB less are free after 200 round trips of 16.8 MB")
     assert lost < 64 << 20
     assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_results_lie_in_memory_that_was_lent() -> None:
+    """PyTorch and the ranks see the same memory: each reads what the other writes, in turn."""
+    torch = torch_()
+    there = client()
+    x = torch.randn(1000, 1000, device="cuda")
+    fd = plus_one([1000, 1000], [0], {})
+    (first,) = there.run(fd, [x], wait=True)
+    assert there._map_on_gpu(first) is None
+    for turn in range(20):
+        (y,) = there.run(fd, [x], wait=True)
+        view = there._map_on_gpu(y)
+        assert view is not None, f"turn {turn}"
+        mine = torch.from_dlpack(CudaArray(view))
+        assert mine.data_ptr() == view.address
+        assert torch.equal(mine, x + 1)
+        big = torch.randn(4096, 4096, device="cuda")
+        for _ in range(8):  # Work that is under way when the run is asked for, ahead of the write below.
+            big = big @ big / 64
+        mine.copy_(mine * 2 + 0 * big[0, 0].nan_to_num(0.0, 0.0, 0.0))
+        (z,) = there.run(fd, [y], wait=True)
+        assert torch.equal(torch.from_dlpack(z), (x + 1) * 2 + 1), f"turn {turn}"
+        (w,) = there.run(fd, [mine + 1], wait=True)
+        assert torch.equal(torch.from_dlpack(w), (x + 1) * 2 + 2)
 
 
 if pytest is not None:
