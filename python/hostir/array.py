@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import weakref
 from collections.abc import Generator, Iterator
@@ -78,7 +79,7 @@ class Array:
     @property
     def size(self) -> int:
         """How many elements the global value has: ``y.size  # 6``."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -193,7 +194,7 @@ class Array:
     @property
     def _stored_size(self) -> int:
         """Elements that travel."""
-        return int(np.prod([1 if o else n for n, o in zip(self.shape, self._stored_once, strict=True)], dtype=np.int64))
+        return math.prod(1 if o else n for n, o in zip(self.shape, self._stored_once, strict=True))
 
     def _number(self, kind: str) -> bool | int | float:
         if self.size != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,7 +131,7 @@ def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
     if tensor.strides:
         strides = tensor.strides[: tensor.ndim]
     else:
-        strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     first = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
     start = tensor.data + tensor.byte_offset + 2 * first

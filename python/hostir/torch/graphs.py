@@ -18,7 +18,7 @@ from ..errors import FailedPrecondition, InvalidArgument, Unimplemented
 from ..sharding import Sharding
 from . import parallel, pointwise, reductions, shapes
 from .counts import Counts
-from .lowering import Lowering, refusal
+from .lowering import Lowering, refusal, tensors_in
 from .memory import strided, take_over, tensor_of
 from .parallel import sharding_of
 from .residency import Kind, Residency
@@ -28,6 +28,7 @@ _TABLES = (parallel, pointwise, reductions, shapes)  # They register what they l
 # Kinds of arrays that a graph takes for its arguments: any; for its parameters; or for the results of earlier steps and
 # of the graph before it.
 _AT_ONCE, _BEFORE, _BEHIND = frozenset[Kind](), frozenset({Kind.COPY}), frozenset({Kind.COPY, Kind.SENT})
+_SCALARS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)  # A float64 has each exactly.
 _DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
@@ -51,6 +52,7 @@ class Program:
     name: str
     nodes: list[Node]
     inputs: list[Node] = dataclasses.field(default_factory=list)
+    scalars: list[Node] = dataclasses.field(default_factory=list)  # Inputs that are numbers on the host.
     outputs: list[Node] = dataclasses.field(default_factory=list)
     saved: set[Node] = dataclasses.field(default_factory=set)  # Of them: what only the graph behind reads.
     refused: str = ""  # Why PyTorch carries it out after all.
@@ -74,6 +76,8 @@ class Program:
                 parameter = lowering.parameter(node, each.shape, each.once)
                 if each.sharding is not None:
                     parameter.lay_out(each.sharding)
+            for node in self.scalars:
+                lowering.scalar(node)
             for node, number in numbers.items():
                 lowering.bind(node, number)
             for node in self.nodes:
@@ -123,14 +127,16 @@ class Graph:
         sources = [node.args[1] for node in graph.nodes if node.op == "call_function" and _name(node) == "copy_"]
         self._shared = {each for each in sources if each in self._results or sources.count(each) > 1}
         self._symbols = _symbols(self._arguments)
-        self._steps = _steps(graph, name, self._results, saved)
+        on_host = set() if follows else _on_host(graph)  # Of what a forward graph has saved there may be no values.
+        self._steps = _steps(graph, name, self._results, saved, on_host)
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
         counts.definitions = _definitions_of(weakref.ref(self))
         for step in self._steps:
             nodes = step.nodes if isinstance(step, Program) else [step]
             for node in nodes:
-                why = "" if isinstance(step, Program) else refusal(node) or "a program of moves alone"
-                self._counts.add(node, why)
+                if node not in on_host:
+                    why = "" if isinstance(step, Program) else refusal(node) or "a program of moves alone"
+                    self._counts.add(node, why)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         values: dict[Node, Any] = dict(zip(self._arguments, arguments, strict=True))
@@ -185,7 +191,8 @@ class Graph:
                     if is_mapped:
                         kind = Kind.MAPPED if take_over(value, tensor, False) else Kind.SENT
                 self._residency.keep(value, sent, kind)
-        values.update(zip(program.outputs, client.run(definition, arrays, wait=True), strict=True))
+        given = [*arrays, *(values[node].item() for node in program.scalars)]
+        values.update(zip(program.outputs, client.run(definition, given, wait=True), strict=True))
 
     def _there(self, node: Node, value: Any, client: Any) -> Array | None:
         """The array of a value, where there is one."""
@@ -226,7 +233,7 @@ class Graph:
         if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
-            made, is_mapped = _tensor_of(value, source, {})
+            made, is_mapped = _tensor_of(value, source, {}, is_strided=not tensor.is_contiguous())
             is_mapped = take_over(tensor, made, self._residency.is_mapped(tensor)) and is_mapped
             self._residency.keep(tensor, value, Kind.MAPPED if is_mapped else Kind.COPY)
         else:
@@ -250,7 +257,8 @@ class Graph:
             tensor = strided(one, meta.dtype, shape, [0] * len(shape))
             self._residency.keep(tensor, value, Kind.STAND_IN)
             return tensor
-        made[node], is_mapped = _tensor_of(value, node, sizes)
+        # Autograd takes gradients of any strides, and likes those of the parameters best.
+        made[node], is_mapped = _tensor_of(value, node, sizes, is_strided=not self._follows)
         self._residency.keep(made[node], value, Kind.MAPPED if is_mapped else Kind.COPY)
         return made[node]
 
@@ -272,15 +280,17 @@ def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[
     )
 
 
-def _tensor_of(array: Array, node: Node, sizes: dict[Any, int]) -> tuple[torch.Tensor, bool]:
-    """The values, strided as the graph says; and whether they are the array's own."""
+def _tensor_of(array: Array, node: Node, sizes: dict[Any, int], is_strided: bool = True) -> tuple[torch.Tensor, bool]:
+    """The values, strided as the graph says, or contiguous; and whether they are the array's own."""
     meta = node.meta["val"]
     tensor, is_mapped = tensor_of(array)
     if tensor.device != meta.device:
         tensor, is_mapped = tensor.to(meta.device), False
-    shape, stride = _numbers(meta.shape, sizes), _numbers(meta.stride(), sizes)
-    if tensor.dim() != len(shape):  # Its leading axes were not made one.
-        tensor = strided(tensor, tensor.dtype, shape)
+    if tensor.dim() != meta.dim():  # Its leading axes were not made one.
+        tensor = strided(tensor, tensor.dtype, _numbers(meta.shape, sizes))
+    if not is_strided:
+        return tensor, is_mapped
+    stride = _numbers(meta.stride(), sizes)
     if tensor.stride() == tuple(stride) or tensor.numel() <= 1:
         return tensor, is_mapped
     if 0 in stride:
@@ -348,9 +358,29 @@ def _symbols(arguments: Sequence[Node]) -> dict[Any, tuple[Node, int | None]]:
     return found
 
 
-def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range) -> list[Program | Node]:
+def _on_host(graph: torch.fx.Graph) -> set[Node]:
+    """Arguments without axes in the host's memory, and what is made of nothing else: counts of steps, corrections by
+    them. PyTorch computes those, ahead of everything; a program takes them for numbers, which cost no array."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        tensors = list(tensors_in(value))
+        is_scalar = bool(tensors) and all(each.dim() == 0 and each.device.type == "cpu" for each in tensors)
+        if node.op == "placeholder":
+            is_made_so = is_scalar and isinstance(value, torch.Tensor)
+        else:
+            inputs = [each for each in node.all_input_nodes if not _is_number(each)]
+            is_made_so = node.op == "call_function" and bool(inputs) and all(each in found for each in inputs)
+        if is_scalar and is_made_so and _name(node) != "copy_":
+            found.add(node)
+    return found
+
+
+def _steps(
+    graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range, on_host: set[Node]
+) -> list[Program | Node]:
     """Programs and nodes of PyTorch's, in an order in which each finds what it reads. ``saved``: places of results
-    that only the graph behind this one reads.
+    that only the graph behind this one reads; ``on_host``: as of _on_host.
 
     A node's level is how often the path to it changes between the two: nodes of one level need none of a later one.
     """
@@ -365,6 +395,10 @@ def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: rang
             writes.append(node)
             continue
         inputs = [each for each in node.all_input_nodes if each in level]
+        if node in on_host:
+            level[node], lowered[node] = -1, False
+            groups.setdefault(-1, []).append(node)
+            continue
         if _is_number(node):
             lowered[node] = False
         elif node.target is operator.getitem:
@@ -373,7 +407,7 @@ def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: rang
             lowered[node] = not refusal(node)
         first = 0 if lowered[node] else 1  # Programs have even levels.
         level[node] = max(
-            [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs)],
+            [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs if each not in on_host)],
         )
         groups.setdefault(level[node], []).append(node)
     steps: list[Program | Node] = []
@@ -385,7 +419,9 @@ def _steps(graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: rang
             continue
         program = Program(f"{name}_{number // 2}" if number else name, nodes)
         own = set(nodes)
-        program.inputs = [each for each in _inputs_of(nodes) if not _is_number(each)]
+        inputs = [each for each in _inputs_of(nodes) if not _is_number(each)]
+        program.scalars = [each for each in inputs if each in on_host and each.meta["val"].dtype in _SCALARS]
+        program.inputs = [each for each in inputs if each not in program.scalars]
         read = {node for node in nodes if any(user not in own and user.op == "call_function" for user in node.users)}
         wanted = {each for each in results if isinstance(each, Node)}
         program.outputs = [

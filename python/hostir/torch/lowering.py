@@ -146,6 +146,15 @@ class Lowering:
         self._values[node] = self.reshaped(made, own)
         return made
 
+    def scalar(self, node: torch.fx.Node) -> None:
+        """An input of the program that is a number, given with each run, in the place of a tensor without axes."""
+        data_type = self.data_type(node.meta["val"])
+        number = self.fd.define_scalar(dtype=DataType.Int if data_type is DataType.Int32 else None, name=node.name)
+        self.fd._composing = node.name
+        one = self.ops.full([], 1, data_type)
+        self._values[node] = self.typed(self.ops.mul(one, number), node.meta["val"])
+        self.fd._composing = ""
+
     def bind(self, node: torch.fx.Node, value: Any) -> None:
         """A number that the graph takes for its input."""
         self._values[node] = value

@@ -30,7 +30,9 @@ def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
         on_host = torch.from_numpy(np.asarray(_OnHost(memory, array)))
         return strided(on_host, _DTYPES[array.data_type], array.shape), True
     if client.device_kind != "cpu" and array.size and (view := client._map_on_gpu(array)) is not None:
-        return torch.from_dlpack(CudaArray(view)), True
+        return torch.from_dlpack(
+            CudaArray(view).__dlpack__()
+        ), True  # No stream of PyTorch's has to wait: the run is over.
     return torch.from_dlpack(array), False
 
 
