@@ -20,8 +20,8 @@ sys.path.append(str(FOLDER.parents[1] / "frontends/jax"))
 import jax  # noqa: E402
 import torch  # noqa: E402
 import transformers as tf  # noqa: E402
-from torch.distributed.tensor import Replicate  # noqa: E402
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard  # noqa: E402
+from torch.distributed.tensor import parallel as tp  # noqa: E402
 
 import hostir  # noqa: E402
 import hostir.jax  # noqa: E402
@@ -107,16 +107,33 @@ def llama() -> Made:
     return language(_llama(4, 2))
 
 
-def llama_tensor_parallel() -> Made:
+def _llama_on_a_mesh(between: Any, styles: dict[str, Any]) -> Made:
+    """``between``: how activations lie between the products; ``styles``: those of modules that have no product."""
     plan = {
-        "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
-        **{f"model.layers.*.self_attn.{name}_proj": ColwiseParallel() for name in "qkv"},
-        "model.layers.*.self_attn.o_proj": RowwiseParallel(),
-        **{f"model.layers.*.mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")},
-        "model.layers.*.mlp.down_proj": RowwiseParallel(),
-        "lm_head": ColwiseParallel(output_layouts=Replicate()),
+        "model.embed_tokens": tp.RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+        **{f"model.layers.*.self_attn.{name}_proj": tp.ColwiseParallel() for name in "qkv"},
+        "model.layers.*.self_attn.o_proj": tp.RowwiseParallel(output_layouts=between),
+        **{f"model.layers.*.mlp.{name}_proj": tp.ColwiseParallel() for name in ("gate", "up")},
+        "model.layers.*.mlp.down_proj": tp.RowwiseParallel(output_layouts=between),
+        "lm_head": tp.ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
     }
-    return language(hostir.torch.parallelize_module(_llama(8, 4), [0, 1, 2, 3], plan))
+    return language(hostir.torch.parallelize_module(_llama(8, 4), [0, 1, 2, 3], plan | styles))
+
+
+def llama_tensor_parallel() -> Made:
+    return _llama_on_a_mesh(Replicate(), {})
+
+
+def llama_sequence_parallel() -> Made:
+    split, whole = Shard(1), Replicate()
+    by_name = {"input_kwarg_layouts": {"hidden_states": split}, "desired_input_kwarg_layouts": {"hidden_states": whole}}
+    styles = {
+        "model.layers.*.*_layernorm": tp.SequenceParallel(),
+        "model.layers.*.self_attn": tp.PrepareModuleInput(**by_name),
+        "model.layers.*.mlp": tp.PrepareModuleInput(input_layouts=split, desired_input_layouts=whole),
+        "model.norm": tp.SequenceParallel(),
+    }
+    return _llama_on_a_mesh(split, styles)
 
 
 def mixtral() -> Made:
@@ -223,6 +240,7 @@ MODELS: dict[str, tuple[str, Callable[[], Made]]] = {
     "gpt2": ("GPT-2 of two layers", gpt2),
     "llama": ("A Llama of one layer with grouped queries and rotary positions", llama),
     "llama_tensor_parallel": ("A Llama of one layer, tensor-parallel on four devices", llama_tensor_parallel),
+    "llama_sequence_parallel": ("A Llama of one layer, sequence-parallel on four devices", llama_sequence_parallel),
     "mixtral": ("A Mixtral of one layer with 16 experts, between the products of its experts", mixtral),
     "vit": ("A vision transformer of one layer, behind the convolution of its patches", vit),
     "unet": ("Two levels of a U-Net, between its convolutions", unet),
