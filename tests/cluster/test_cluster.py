@@ -93,7 +93,7 @@ def ranks_of(text: str) -> int:
 
 
 def corpus() -> list[Path]:
-    return [path for path in sorted(CORPUS.glob("*.hir")) if 1 < ranks_of(path.read_text()) <= 4]
+    return [path for path in sorted(CORPUS.rglob("*.hir")) if 1 < ranks_of(path.read_text()) <= 4]
 
 
 def compare(

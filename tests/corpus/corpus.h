@@ -1,8 +1,10 @@
-// The programs of this folder: their texts, the sizes that they are run with, inputs, and how far results may be off.
+// The programs of this folder and of models/: their texts, the sizes that they are run with, inputs, and how far
+// results may be off.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,18 +20,21 @@ constexpr char kCorpus[] = "tests/corpus";  // From the root of the source tree,
 struct CorpusProgram {
   std::unique_ptr<ir::Graph> graph;
   fusion::SymbolValues sizes;
-  int64_t num_devices = 1;  // That its meshes name.
+  int64_t num_devices = 1;             // That its meshes name.
+  std::set<std::string> not_negative;  // Inputs, as squares are.
 };
 
-// Without ".hir", in order.
+// Without folder and ".hir", in order.
 std::vector<std::string> CorpusNames();
 
-// The text of a file of the folder. Errors: kNotFound.
-Result<std::string> ReadCorpusFile(const std::string& file);
+// Where a file of a program is, or is to be: beside its "NAME.hir".
+std::string CorpusPath(const std::string& name, const std::string& extension);
+// The text of such a file. Errors: kNotFound.
+Result<std::string> ReadCorpusFile(const std::string& name, const std::string& extension);
 // Errors: the same; those of the parser.
 Result<CorpusProgram> ReadCorpus(const std::string& name);
 
-// Floats in [-1, 1); integers, which name classes and positions, below 16.
+// Floats in [-1, 1), or [0, 1); integers, which name classes and positions, below 16.
 std::vector<fusion::HostTensor> DrawInputs(const CorpusProgram& program, uint64_t seed);
 
 // The Euclidean norm.

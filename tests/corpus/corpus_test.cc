@@ -1,7 +1,7 @@
 // Goal: the programs that people run are planned as expected and compute, on as many ranks as their meshes name, what
-// the interpreter computes of the program as written. Method: every *.hir of this folder; its plan is compared with
-// NAME.plan, its values, on random inputs and with communications delayed at random, with the interpreter's. Adding a
-// program is adding a file, and GOLDEN_UPDATE=1 writes its plan.
+// the interpreter computes of the program as written. Method: every *.hir of this folder and of models/; its plan is
+// compared with NAME.plan, its values, on random inputs and with communications delayed at random, with the
+// interpreter's. Adding a program is adding a file, and GOLDEN_UPDATE=1 writes its plan.
 #include "tests/corpus/corpus.h"
 
 #include <gtest/gtest.h>
@@ -37,12 +37,11 @@ TEST_P(Corpus, IsPlannedAsExpected) {
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const std::string got = host::DescribePlan(*plan);
-  const std::string file = GetParam() + ".plan";
   if (std::getenv("GOLDEN_UPDATE") != nullptr) {
-    std::ofstream(base::Cat(kCorpus, "/", file)) << got;
+    std::ofstream(CorpusPath(GetParam(), ".plan")) << got;
     return;
   }
-  const auto expected = ReadCorpusFile(file);
+  const auto expected = ReadCorpusFile(GetParam(), ".plan");
   ASSERT_TRUE(expected.ok()) << expected.status().ToString();
   EXPECT_EQ(*expected, got);
 }

@@ -1,6 +1,6 @@
-"""Every program of this folder by `mpirun hostir-eval`, on as many ranks as its meshes name, or two: its values are
-those of the same program without a mesh on one rank. On CPU ranks by UCX and by MPI, and on GPUs where there are
-enough."""
+"""Every program of this folder and of models/ by `mpirun hostir-eval`, on as many ranks as its meshes name, or two:
+its values are those of the same program without a mesh on one rank. On CPU ranks by UCX and by MPI, and on GPUs where
+there are enough."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parent
+PROGRAMS = {path.stem: path for path in sorted(FOLDER.rglob("*.hir"))}
 EVAL = Path(os.environ["HOSTIR_BUILD_DIR"]) / "hostir-eval"
 MPIRUN = shutil.which("mpirun")
 ENVIRONMENT = os.environ | {
@@ -42,20 +43,37 @@ def num_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
+def drawn(text: str, folder: Path) -> list[str]:
+    """Flags of hostir-eval for its inputs: made up there, or here, where it would draw squares that are negative."""
+    said = re.search(r"^// Not negative: (.*)$", text, re.MULTILINE)
+    if said is None:
+        return ["--random", "7"]
+    rng = np.random.default_rng(7)
+    header = re.search(r"^fusion @\w+\((.*?)\) \{$", text, re.MULTILINE | re.DOTALL)
+    assert header is not None
+    for name, dtype, shape in re.findall(r"%([\w.]+): (\w+)\[([\d, ]*)\]", header[1]):
+        assert dtype == "f32", f"{name} is {dtype}"
+        values = rng.uniform(0 if name in said[1].split() else -1, 1, [int(size) for size in shape.split(",") if size])
+        np.save(folder / f"{name}.npy", np.asarray(values, np.float32))
+    return ["--in", str(folder)]
+
+
 def evaluate(text: str, folder: Path, comm: str, ranks: int) -> dict[str, np.ndarray]:
     """The outputs of the program on inputs that are the same for every number of ranks."""
-    folder.mkdir()
+    given, made = folder / "given", folder / "made"
+    given.mkdir(parents=True)
+    made.mkdir()
     program = folder / "program.hir"
     program.write_text(text)
     found = re.search(r"^// Sizes: (.*)$", text, re.MULTILINE)
     sizes = [word for size in (found[1].split() if found else []) for word in ("--size", size)]
-    command = [str(EVAL), str(program), "--random", "7", *sizes, "--comm", comm, "--out", str(folder)]
+    command = [str(EVAL), str(program), *drawn(text, given), *sizes, "--comm", comm, "--out", str(made)]
     command += ["--device", "cuda" if comm == "nccl" else "cpu"]
     if ranks > 1:
         command = [str(MPIRUN), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    return {path.stem: np.load(path) for path in folder.glob("*.npy")}
+    return {path.stem: np.load(path) for path in made.glob("*.npy")}
 
 
 def as_float64(array: np.ndarray) -> np.ndarray:
@@ -68,12 +86,12 @@ def tolerance(array: np.ndarray) -> float:
     return {"V2": 1e-2, "f2": 2e-3, "f4": 1e-5}.get(array.dtype.str[1:], 0.0)
 
 
-CASES = [(comm, path.stem) for comm in ("ucx", "mpi", "nccl") for path in sorted(FOLDER.glob("*.hir"))]
+CASES = [(comm, name) for comm in ("ucx", "mpi", "nccl") for name in PROGRAMS]
 
 
 @pytest.mark.parametrize(("comm", "name"), CASES)
 def test_values_are_those_of_one_rank(tmp_path: Path, comm: str, name: str) -> None:
-    text = (FOLDER / f"{name}.hir").read_text()
+    text = PROGRAMS[name].read_text()
     # A program without a mesh is rank 0's: beside it goes a rank that has no part in it, where that takes no GPU.
     ranks = max(ranks_of(text), 1 if comm == "nccl" else 2)
     if comm == "nccl" and num_gpus() < ranks:

@@ -53,7 +53,7 @@ def test_sizes_that_become_one() -> None:
     assert types == {**wanted.params, **{op.result: op.declared for op in wanted.ops}}
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("tests/corpus/*.hir")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(ROOT.glob("tests/corpus/**/*.hir")), ids=lambda path: path.stem)
 def test_corpus(path: Path) -> None:
     (given,) = programs(path.read_text())
     (wanted,) = typed(path.read_text())

@@ -88,7 +88,7 @@ def hostir(*arguments: str | Path, text: str | None = None, **variables: str) ->
     )
 
 
-CORPUS = sorted(Path("tests/corpus").glob("*.hir"))
+CORPUS = sorted(Path("tests/corpus").rglob("*.hir"))
 
 
 def sizes_of(program: Path) -> dict[str, int]:
