@@ -19,7 +19,7 @@ from ..sharding import Sharding
 from . import parallel, pointwise, reductions, shapes
 from .counts import Counts
 from .lowering import Lowering, refusal, tensors_in
-from .memory import strided, take_over, tensor_of
+from .memory import mapped, strided, take_over, tensor_of
 from .parallel import sharding_of
 from .residency import Kind, Residency
 
@@ -186,10 +186,9 @@ class Graph:
                 arrays[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
                 kind = Kind.SENT
                 if node in self._parameters:  # A parameter: from now on it is where programs read it, if it can move.
-                    tensor, is_mapped = tensor_of(sent)
-                    kind = Kind.COPY
-                    if is_mapped:
-                        kind = Kind.MAPPED if take_over(value, tensor, False) else Kind.SENT
+                    kind, own = Kind.COPY, mapped(sent)
+                    if own is not None:
+                        kind = Kind.MAPPED if take_over(value, own, False) else Kind.SENT
                 self._residency.keep(value, sent, kind)
         given = [*arrays, *(values[node].item() for node in program.scalars)]
         values.update(zip(program.outputs, client.run(definition, given, wait=True), strict=True))
@@ -234,8 +233,13 @@ class Graph:
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
             made, is_mapped = _tensor_of(value, source, {}, is_strided=not tensor.is_contiguous())
-            is_mapped = take_over(tensor, made, self._residency.is_mapped(tensor)) and is_mapped
-            self._residency.keep(tensor, value, Kind.MAPPED if is_mapped else Kind.COPY)
+            is_arrays = self._residency.is_mapped(tensor)
+            if is_mapped and take_over(tensor, made, is_arrays):
+                self._residency.keep(tensor, value, Kind.MAPPED)
+            else:
+                tensor.copy_(made)
+                if not is_arrays:  # Else that array has the values now.
+                    self._residency.keep(tensor, value, Kind.COPY)
         else:
             tensor.copy_(value)
         values[node] = tensor

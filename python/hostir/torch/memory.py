@@ -23,17 +23,25 @@ class _OnHost:
         self.__array_interface__ = {**memory.__array_interface__, "shape": (array.nbytes,)}
 
 
-def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
-    """The values, contiguous; and whether the tensor's memory is the array's own: each shows what the other becomes."""
+def mapped(array: Array) -> torch.Tensor | None:
+    """The values, contiguous, in the array's own memory: each shows what the other becomes. None: that cannot be seen
+    from here."""
     client = array._client
-    if client.device_kind == "cpu" and array.size and (memory := client._map(array)) is not None:
-        on_host = torch.from_numpy(np.asarray(_OnHost(memory, array)))
-        return strided(on_host, _DTYPES[array.data_type], array.shape), True
-    if client.device_kind != "cpu" and array.size and (view := client._map_on_gpu(array)) is not None:
-        return torch.from_dlpack(
-            CudaArray(view).__dlpack__()
-        ), True  # No stream of PyTorch's has to wait: the run is over.
-    return torch.from_dlpack(array), False
+    if not array.size or array.sharding.mesh.size > 1:
+        return None
+    if client.device_kind == "cpu":
+        memory = client._map(array)
+        if memory is None:
+            return None
+        return strided(torch.from_numpy(np.asarray(_OnHost(memory, array))), _DTYPES[array.data_type], array.shape)
+    view = client._map_on_gpu(array)  # The run is over: no stream of PyTorch's has to wait.
+    return None if view is None else torch.from_dlpack(CudaArray(view).__dlpack__())
+
+
+def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
+    """The values, contiguous; and whether they are the array's own memory, or a copy."""
+    tensor = mapped(array)
+    return (torch.from_dlpack(array), False) if tensor is None else (tensor, True)
 
 
 def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int] = ()) -> torch.Tensor:
@@ -44,8 +52,8 @@ def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stri
 
 
 def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bool:
-    """Gives ``target`` the values of ``source``, which nobody else has: by its memory, where nobody else has that of
-    ``target``, else by a copy. Whether it has the memory. ``is_arrays``: that of ``target`` is an array's."""
+    """Gives ``target`` the values of ``source``, which nobody else has, by its memory; False: somebody else has that of
+    ``target``, which is as it was. ``is_arrays``: that is an array's."""
     storage = target.untyped_storage()
     is_whole = target.is_contiguous() and storage.nbytes() == target.nbytes
     # Not NumPy's, nor another process's; PyTorch says of all memory of GPUs that it is shared.
@@ -53,7 +61,6 @@ def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bo
     is_alone = torch._C._storage_Use_Count(storage._cdata) <= 2  # The tensor, and the object that asks.
     is_same = target.device == source.device and target.dtype == source.dtype and source.is_contiguous()
     if not (is_whole and is_alone and is_same and (is_torchs or is_arrays)):
-        target.copy_(source)
         return False
     target.data = source
     torch.autograd.graph.increment_version(target)
