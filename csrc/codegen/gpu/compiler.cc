@@ -30,8 +30,10 @@ std::string Pack(const Code& code) {
   return out + base::Join(code.cubins, "");
 }
 
-// Kernel `index`, alone. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, and
-// again.
+constexpr int kSpilledMuch = 128;  // Bytes of a thread: 32 registers.
+
+// Kernel `index`, alone. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, or, where
+// much spills, half of them, and again: each attempt takes as long as the first.
 Result<Code> Build(const KernelPlan& plan, Source source, std::span<const Tuning> tunings, size_t index,
                    int architecture) {
   while (true) {
@@ -48,7 +50,7 @@ Result<Code> Build(const KernelPlan& plan, Source source, std::span<const Tuning
                   .cubins = {std::move(compiled.cubin)}};
     }
     std::vector<int> caps = source.caps;
-    --caps[index];
+    caps[index] = resources.spill_bytes > kSpilledMuch ? caps[index] / 2 : caps[index] - 1;
     HIR_ASSIGN(source, EmitCuda(plan, caps, tunings));
   }
 }

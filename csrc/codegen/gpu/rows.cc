@@ -30,7 +30,8 @@ using fusion::Prim;
 namespace {
 
 constexpr int64_t kUnknown = 4096;
-constexpr int kRegisterFile = 65536;  // Of a multiprocessor.
+constexpr int kRegisterFile = 65536;      // Of a multiprocessor.
+constexpr int64_t kEarlyVectorsMax = 16;  // Of a thread, all loaded before the first is used.
 
 // Phase p + 1 sums exp(x - m), m being the maximum of x that phase p takes.
 bool IsOnlinePair(const Region& region, size_t p) {
@@ -143,9 +144,9 @@ int HoldRow(int64_t nv, bool online, bool several, bool is_constant, Schedule& s
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kRows;
   int64_t nv = 1;
-  std::set<const Element*> row_loads;
+  std::set<const Element*> row_loads, weight_loads;
   size_t reductions = 0;
-  bool weights = false, stores = false;
+  bool stores = false;
   for (const Phase& phase : region.phases) {
     reductions += phase.accumulators.size();
     if (phase.loops.empty()) continue;
@@ -155,12 +156,13 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
       if (em.Varies(access, region.grid)) {
         row_loads.insert(access.load);
       } else {
-        weights = true;
+        weight_loads.insert(access.load);
       }
     }
   }
   s.vectors = nv;
   const auto tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
+  const auto weights = static_cast<int64_t>(weight_loads.size());
   const int64_t items = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
   const bool online = HasOnlinePair(region);
   const bool is_constant =
@@ -214,10 +216,10 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.held = true;
     registers = 48;
   } else if (nv * tensors <= 2048 && tensors > 1 && (online || reductions > 1)) {
-    s.unroll = static_cast<int>((weights ? 8 : 4) / std::min<int64_t>(tensors, 4));
+    s.unroll = static_cast<int>((weights > 0 ? 8 : 4) / std::min<int64_t>(tensors, 4));
     s.threads = round((nv + s.unroll - 1) / s.unroll);
     s.held = true;
-    registers = weights ? 80 : 48;
+    registers = weights > 0 ? 80 : 48;
     if (s.threads > 512) s.unroll *= 2, s.threads = round((nv + s.unroll - 1) / s.unroll);
   } else {  // Read again for each phase; of few rows by as many threads as there are.
     // (128 x 65536: 2 vectors in flight are 4 % faster than 4; not worth one more text where sizes are symbols.)
@@ -240,7 +242,9 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.unroll = std::max(s.unroll, static_cast<int>((nv + width - 1) / width));
   }
   if (few && !s.held && s.lanes > 1 && nv >= 4096) s.threads = 1024;
-  s.early = s.held && weights && one_wave && HaveSameLoops(region);
+  // Eight norms in a chain have 25 tensors: no registers hold those at once.
+  const bool fit = (tensors + weights) * s.unroll <= kEarlyVectorsMax;
+  s.early = s.held && weights > 0 && fit && one_wave && HaveSameLoops(region);
   if (s.lanes > 1) s.ctas_per_sm = std::clamp(kRegisterFile / (s.threads * registers), 1, 2048 / s.threads);
   s.items_per_cta = s.rows;
 }
