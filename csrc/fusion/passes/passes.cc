@@ -5,6 +5,7 @@
 #include "csrc/fusion/passes/decompose_ops.h"
 #include "csrc/fusion/passes/decompose_reshardings.h"
 #include "csrc/fusion/passes/fold_casts.h"
+#include "csrc/fusion/passes/fold_permutes.h"
 #include "csrc/fusion/passes/propagate_shardings.h"
 
 namespace hir::fusion {
