@@ -111,6 +111,8 @@ Status InferLibrary(ir::Graph&, ir::Op& op, Declared) {
   HIR_TRY(CheckOneOf("epilogue", op.Name("epilogue"), kEpilogues));
   constexpr std::string_view kPrecisions[] = {"full", "tf32"};
   HIR_TRY(CheckOneOf("precision", op.Name("precision"), kPrecisions));
+  constexpr std::string_view kTransposed[] = {"none", "x", "y", "both"};
+  HIR_TRY(CheckOneOf("transposed", op.Name("transposed"), kTransposed));
   if (static_cast<int64_t>(op.operands.size()) != inputs + 1) {
     return InvalidArgument(Cat(inputs, " inputs and an output are not ", op.operands.size(), " operands"));
   }

@@ -93,6 +93,11 @@ Status CheckUserProgram(const ir::Graph& graph) {
         status = InvalidArgument(Located(*op, "add the bias behind it; matmul with a bias is made by planning"));
         return;
       }
+      if (CodeOf(*op) == FusionOp::kMatmul && op->Name("transposed") != kNotTransposed) {
+        status = InvalidArgument(
+            Located(*op, "permute the operand in front of it; transposed operands are made by planning"));
+        return;
+      }
     }
     for (const ir::Value* result : op->results) {
       if (status.ok()) status = check(*result);

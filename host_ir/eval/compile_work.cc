@@ -56,6 +56,13 @@ Status Compiler::CompileLibrary(const ir::Op& op) {
   for (size_t i = 0; i < op.operands.size(); ++i) {
     HIR_ASSIGN(TensorCode tensor, Tensor(*op.operands[i]));
     tensor.buffer = BufferOf(op, i);
+    const std::string_view transposed = op.Name("transposed");
+    if ((i == 0 && transposed == "x") || (i == 1 && transposed == "y") || (i < 2 && transposed == "both")) {
+      const size_t rank = tensor.extents.size();
+      if (rank < 2) return InvalidArgument(base::Cat("%", op.operands[i]->name, " has no two axes to swap"));
+      std::swap(tensor.extents[rank - 2], tensor.extents[rank - 1]);
+      std::swap(tensor.strides[rank - 2], tensor.strides[rank - 1]);
+    }
     for (const std::vector<int>* slots : {&tensor.extents, &tensor.strides}) {
       const auto varies = [this](int slot) { return code_.exprs.LevelOf(slot) > 0; };
       if (std::any_of(slots->begin(), slots->end(), varies)) {

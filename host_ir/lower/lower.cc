@@ -42,11 +42,14 @@ SegmentKind KindOf(const Segmented& program, const Group& group) {
   return returned ? SegmentKind::kKernel : SegmentKind::kView;
 }
 
-// "", "tanh_gelu", "relu, tf32".
+// "", "tanh_gelu", "relu, tf32, x transposed".
 std::string DescribeCall(const Op& op) {
   std::vector<std::string_view> said;
   if (op.Name("epilogue") != fusion::kNoEpilogue) said.push_back(op.Name("epilogue"));
   if (op.Name("precision") != fusion::kFullPrecision) said.push_back(op.Name("precision"));
+  const fusion::Transposed transposed = fusion::TransposedOf(op);
+  if (transposed.x) said.push_back(transposed.y ? "both transposed" : "x transposed");
+  if (transposed.y && !transposed.x) said.push_back("y transposed");
   return base::Join(said, ", ");
 }
 
@@ -499,6 +502,7 @@ class Lowering {
            {"inputs", static_cast<int64_t>(op.operands.size())},
            {"epilogue", host_->Copy(op.Name("epilogue"))},
            {"precision", host_->Copy(op.Name("precision"))},
+           {"transposed", fusion::TransposedName(fusion::TransposedOf(op))},
            {"stream", at_->stream}});
   }
 

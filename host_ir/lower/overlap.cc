@@ -7,6 +7,7 @@
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
+#include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "host_ir/lower/storage.h"
 
@@ -71,8 +72,10 @@ const plan::OverlapLimits::Team& LimitsOf(const Op& op, const plan::OverlapLimit
   return limits.Of(op.MeshOf("mesh")->mesh, DimOf(op));
 }
 
+// Whose rows are the first operand's.
 bool IsProduct(const Group& group) {
-  return group.ops.size() == 1 && (group.ops[0]->info->effects & ir::kLibrary) != 0;
+  const Op& op = *group.ops[0];
+  return group.ops.size() == 1 && (op.info->effects & ir::kLibrary) != 0 && !fusion::TransposedOf(op).x;
 }
 
 std::optional<size_t> Uses::ProductOf(const Value* value) const {

@@ -128,6 +128,57 @@ class SumOfProducts {
   ir::Builder builder_;
 };
 
+// --- transposed operands
+// ---------------------------------------------------------------------------------------------------
+
+// The value of which `value` is the permute that swaps the last two axes; null where it is something else.
+Value* Untransposed(const Value* value, const codegen::Strides& strides) {
+  const Op* const op = value->def;
+  if (op == nullptr || fusion::CodeOf(*op) != FusionOp::kPermute) return nullptr;
+  const std::span<const int64_t> dims = op->Ints("dims");
+  const auto rank = std::ssize(dims);
+  if (rank < 2 || strides.contains(value) || strides.contains(op->operands[0])) return nullptr;
+  for (int64_t k = 0; k < rank; ++k) {
+    const int64_t wanted = k == rank - 1 ? rank - 2 : k == rank - 2 ? rank - 1 : k;
+    if (dims[static_cast<size_t>(k)] != wanted) return nullptr;
+  }
+  // Stored once along one of them it is no matrix that a library knows.
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
+  return IsBroadcast(axes[axes.size() - 1]) || IsBroadcast(axes[axes.size() - 2]) ? nullptr : op->operands[0];
+}
+
+// Products take operands as they were before they were transposed.
+void TakeUntransposed(ir::Graph& graph, const codegen::Strides& strides) {
+  const std::vector<std::vector<Op*>> uses = ir::UsesOf(graph);
+  for (Op* op = graph.body.first; op != nullptr;) {
+    Op* const product = std::exchange(op, op->next);
+    if (!IsProduct(*product) || !IsFloat(product->results[0]->type->dtype)) continue;
+    const bool is_linear = fusion::CodeOf(*product) == FusionOp::kLinear;
+    if (is_linear && ir::ValueAxes(*product->operands[0]->type).size() < 2) continue;
+    const std::vector<Op*>& readers = uses[static_cast<size_t>(product->results[0]->id)];
+    const bool travels =
+        std::ranges::any_of(readers, [](const Op* reader) { return (reader->info->effects & ir::kComm) != 0; });
+    Value* const x = travels ? nullptr : Untransposed(product->operands[0], strides);
+    Value* const y = Untransposed(product->operands[1], strides);
+    if (x == nullptr && y == nullptr) continue;
+    fusion::Transposed transposed = fusion::TransposedOf(*product);
+    transposed.y ^= is_linear;  // As matmul knows the weight.
+    transposed.x ^= x != nullptr;
+    transposed.y ^= y != nullptr;
+    std::vector<Value*> operands(product->operands.begin(), product->operands.end());
+    if (x != nullptr) operands[0] = x;
+    if (y != nullptr) operands[1] = y;
+    ir::Builder builder(graph, graph.body, product);
+    const ir::Attr attrs[] = {{"epilogue", product->Name("epilogue")},
+                              {"precision", product->Name("precision")},
+                              {"transposed", fusion::TransposedName(transposed)}};
+    const auto made = builder.Add({.name = "matmul", .operands = operands, .attrs = attrs});
+    HIR_CHECK(made.ok());
+    (*made)->results[0]->layout = product->results[0]->layout;
+    TakeOver(graph, *made, product);
+  }
+}
+
 // --- epilogues
 // ----------------------------------------------------------------------------------------------------------
 
@@ -162,7 +213,9 @@ class Fusing {
   // A product with these operands and this epilogue, in the place of `last`, which is behind it.
   Op* Replace(Op* product, std::vector<Value*> operands, std::string_view epilogue, Op* last) {
     ir::Builder builder(graph_, graph_.body, last);
-    const ir::Attr attrs[] = {{"epilogue", epilogue}, {"precision", product->Name("precision")}};
+    std::vector<ir::Attr> attrs = {{"epilogue", epilogue}, {"precision", product->Name("precision")}};
+    if (const fusion::Transposed transposed = fusion::TransposedOf(*product); transposed != fusion::Transposed())
+      attrs.push_back({"transposed", fusion::TransposedName(transposed)});
     const auto made = builder.Add({.info = product->info, .operands = operands, .attrs = attrs});
     HIR_CHECK(made.ok());
     Op* const op = *made;
@@ -289,6 +342,7 @@ Status FitProducts(ir::Graph& local, const codegen::Target& target, const codege
     if (IsProduct(*op) && !HasProducts(provider, op->results[0]->type->dtype)) lacking.push_back(op);
   }
   for (Op* op : lacking) SumOfProducts(local, op).Run();
+  TakeUntransposed(local, strides);
   Fusing(local, provider, strides).Run();
   EraseUnread(local);
   return {};

@@ -111,7 +111,10 @@ class Follower {
     }
     if (operands[0] == nullptr || operands[0]->axes.empty() || result->axes.empty()) return 0;
     HIR_ASSIGN(const double elements, ElementsOf(*result));
-    HIR_ASSIGN(const int64_t terms, Value(operands[0]->axes.back().extent));
+    const std::string_view transposed = step.op->Name("transposed");
+    const size_t contracted = transposed == "x" || transposed == "both" ? 2 : 1;  // From behind.
+    if (operands[0]->axes.size() < contracted) return 0;
+    HIR_ASSIGN(const int64_t terms, Value((operands[0]->axes.end() - static_cast<ptrdiff_t>(contracted))->extent));
     HIR_ASSIGN(const int64_t columns, Value(result->axes.back().extent));
     if (elements == 0 || terms == 0) return 0;
     // A second operand without batches multiplies the rows of all matrices of the first as one matrix.

@@ -1,5 +1,5 @@
 // NumPy's matmul: x[..., m, k] y[..., k, n] -> [..., m, n, r:k]; an operand of one axis is a row (x) or column (y) that
-// the result lacks. Planning may give it a bias[n].
+// the result lacks. Planning may give it a bias[n], and operands as they were before a permute.
 #include <algorithm>
 
 #include "csrc/base/text.h"
@@ -18,22 +18,35 @@ struct Operand {
   size_t free = 0;        // Unless `vector`.
 };
 
-Operand Describe(std::vector<ir::Axis> axes, bool left) {
+// `first`: the contracted axis comes before the other one.
+Operand Describe(std::vector<ir::Axis> axes, bool first) {
   Operand operand = {.axes = std::move(axes)};
   const size_t rank = operand.axes.size();
   operand.vector = rank == 1;
   if (operand.vector) return operand;
   operand.batch = rank - 2;
-  operand.contracted = left ? rank - 1 : rank - 2;
-  operand.free = left ? rank - 2 : rank - 1;
+  operand.contracted = first ? rank - 2 : rank - 1;
+  operand.free = first ? rank - 1 : rank - 2;
   return operand;
 }
 
-Operand Describe(const ir::Op& op, bool left) {
-  return Describe(ir::ValueAxes(*op.operands[left ? 0 : 1]->type), left);
+Operand Describe(const ir::Op& op, size_t i) {
+  const Transposed transposed = TransposedOf(op);
+  return Describe(ir::ValueAxes(*op.operands[i]->type), i == 0 ? transposed.x : !transposed.y);
 }
 
 }  // namespace
+
+std::string_view TransposedName(Transposed transposed) {
+  if (transposed.x) return transposed.y ? "both" : "x";
+  return transposed.y ? "y" : kNotTransposed;
+}
+
+Transposed TransposedOf(const ir::Op& op) {
+  if (CodeOf(op) != FusionOp::kMatmul) return {};
+  const std::string_view name = op.Name("transposed");
+  return {.x = name == "x" || name == "both", .y = name == "y" || name == "both"};
+}
 
 Result<DType> ContractionType(const ir::Op& op) {
   const DType dtype = op.operands[0]->type->dtype;
@@ -107,9 +120,14 @@ Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
     if (axes.empty())
       return InvalidArgument(
           Cat("%", op.operands[static_cast<size_t>(i)]->name, " has no axes; one or more are needed"));
-    operands[i] = Describe(std::move(axes), i == 0);
+    operands[i] = Describe(op, static_cast<size_t>(i));
   }
   const auto& [x, y] = operands;
+  if (const Transposed transposed = TransposedOf(op); TransposedName(transposed) != op.Name("transposed")) {
+    return InvalidArgument(Cat("transposed is none, x, y or both, not ", op.Name("transposed")));
+  } else if ((transposed.x && x.vector) || (transposed.y && y.vector)) {
+    return InvalidArgument("transposed: an operand of one axis has none to swap");
+  }
   HIR_ASSIGN(const DType dtype, ContractionType(op));
   HIR_TRY(Unify(graph, x.axes[x.contracted].extent, y.axes[y.contracted].extent,
                 AxisName(*op.operands[0], x.contracted), AxisName(*op.operands[1], y.contracted)));
@@ -132,8 +150,8 @@ Status InferMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const
 
 void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
   const std::span<const ir::Axis> result = op.results[0]->type->axes;
-  const Operand x = Describe(op, true);
-  const Operand y = Describe(op, false);
+  const Operand x = Describe(op, 0);
+  const Operand y = Describe(op, 1);
   const size_t contracted = result.size() - 1;
   const size_t batch = std::max(x.batch, y.batch);
   const auto link = [&](int operand, const Operand& of, size_t axis, size_t to) {
@@ -150,7 +168,7 @@ void AxesMatmul(const ir::Op& op, std::vector<AxisLink>& links) {
 }
 
 const Element* DefineMatmul(ElementBuilder& builder, const ir::Op& op, Index index) {
-  const Operand operands[2] = {Describe(op, true), Describe(op, false)};
+  const Operand operands[2] = {Describe(op, 0), Describe(op, 1)};
   const size_t batch = std::max(operands[0].batch, operands[1].batch);
   std::vector<const Element*> own[2];
   for (size_t i = 0; i < 2; ++i) {
