@@ -71,9 +71,7 @@ const plan::OverlapLimits::Team& LimitsOf(const Op& op, const plan::OverlapLimit
   return limits.Of(op.MeshOf("mesh")->mesh, DimOf(op));
 }
 
-bool IsProduct(const Group& group) {
-  return group.ops.size() == 1 && (group.ops[0]->info->effects & ir::kLibrary) != 0;
-}
+bool IsProduct(const Group& group) { return group.ops.size() == 1 && fusion::IsProduct(fusion::CodeOf(*group.ops[0])); }
 
 std::optional<size_t> Uses::ProductOf(const Value* value) const {
   for (;;) {

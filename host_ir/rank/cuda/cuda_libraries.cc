@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
@@ -33,6 +34,15 @@ class CudaLibraries final : public host::LibrarySource {
   explicit CudaLibraries(device::Device& device) : device_(device) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
+    return std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc);
+  }
+
+ private:
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc&) {
+    return Unimplemented("index_sum: no library has it on GPUs");
+  }
+
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::ProductDesc& desc) {
     if (cublaslt_ == nullptr) {
       library::CublasLtOptions options;
       options.native_stream = &device::NativeStream;
@@ -44,13 +54,13 @@ class CudaLibraries final : public host::LibrarySource {
     }
     const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
     if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::Desc wanted = {.op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
+    library::ProductDesc wanted = {
+        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
     for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, cublaslt_->Make(wanted));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));
   }
 
- private:
   // One kernel for all calls.
   Result<Activation> ActivationOf(library::Epilogue epilogue, DType dtype) {
     const std::scoped_lock lock(mutex_);
