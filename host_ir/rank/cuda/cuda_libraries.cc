@@ -10,6 +10,7 @@
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/rank/cuda/activations.h"
+#include "host_ir/rank/cuda/index_sums.h"
 
 namespace hir::rank {
 namespace {
@@ -31,15 +32,15 @@ library::Tensor ToTensor(const host::LibraryTensor& tensor) { return {tensor.dty
 
 class CudaLibraries final : public host::LibrarySource {
  public:
-  explicit CudaLibraries(device::Device& device) : device_(device) {}
+  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
     return std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc);
   }
 
  private:
-  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc&) {
-    return Unimplemented("index_sum: no library has it on GPUs");
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc& desc) {
+    return index_sums_.Make({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis});
   }
 
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::ProductDesc& desc) {
@@ -72,6 +73,7 @@ class CudaLibraries final : public host::LibrarySource {
   }
 
   device::Device& device_;
+  IndexSums index_sums_;
   std::mutex mutex_;
   std::map<std::pair<library::Epilogue, DType>, Activation> activations_;  // Guarded by mutex_.
   std::unique_ptr<library::CublasLt> cublaslt_;
