@@ -342,8 +342,7 @@ class Localizer {
 
   // A reduction must not see the padding of uneven blocks; ops that would mix it with elements are refused.
   Status MaskPadding(const ir::Op& op, std::vector<ir::Value*>& operands) {
-    const std::vector<fusion::AxisLink> links = fusion::AxesOf(op);
-    for (const fusion::AxisLink& link : links) {
+    for (const fusion::AxisLink& link : fusion::AxesOf(op)) {
       if (link.relation == fusion::AxisRelation::kSplitOuter) HIR_TRY(CheckSplit(op, link));
       const auto number = static_cast<size_t>(link.operand);
       const ir::Value& operand = *op.operands[number];
@@ -371,12 +370,6 @@ class Localizer {
         case fusion::AxisRelation::kConcatenated:
         case fusion::AxisRelation::kSplitInner:
         case fusion::AxisRelation::kOpaque: {
-          // An axis that is reduced, too, is cut for that: what depends on all of it then is partial.
-          const bool is_cut = std::ranges::any_of(links, [&](const fusion::AxisLink& other) {
-            return other.operand == link.operand && other.operand_axis == link.operand_axis &&
-                   other.relation == fusion::AxisRelation::kReduced;
-          });
-          if (is_cut) continue;
           const std::string split = mesh::DescribeSplit(sharding.mesh, axis, sharding.axes[axis]);
           if (looks_even) {
             GuardEven(extent, ways, Cat(UserName(operand.name), ": ", split));
