@@ -93,7 +93,7 @@ Status Check(const Case& c, Operands& operands) {
   return {};
 }
 
-codegen::library::Desc DescOf(const Case& c) {
+codegen::library::ProductDesc DescOf(const Case& c) {
   const auto tensor = [&](std::vector<int64_t> shape) {
     const std::vector<int64_t> strides =
         shape.size() == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{shape[1], 1};

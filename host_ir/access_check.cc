@@ -65,6 +65,7 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kGroup: return {};
     case HostOp::kCommunication:
     case HostOp::kFill:
+    case HostOp::kIndexSum:
     case HostOp::kLaunch:
     case HostOp::kLibrary: break;
   }

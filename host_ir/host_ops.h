@@ -35,6 +35,8 @@ Access AccessOf(const ir::Op& op, int operand);
 inline bool Reads(Access access) { return access == Access::kRead || access == Access::kReadWrite; }
 inline bool Writes(Access access) { return access >= Access::kWrite; }
 
+// Whether a library, and no kernel of the plan, does the op's work.
+inline bool IsLibraryCall(HostOp op) { return op == HostOp::kLibrary || op == HostOp::kIndexSum; }
 // Whether the op is queued on a stream (has the attribute `stream`).
 bool IsQueued(const ir::Op& op);
 // Whether the result is a view of operand 0.

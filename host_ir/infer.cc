@@ -120,6 +120,22 @@ Status InferLibrary(ir::Graph&, ir::Op& op, Declared) {
   return {};
 }
 
+Status InferIndexSum(ir::Graph&, ir::Op& op, Declared) {
+  for (size_t i = 0; i < op.operands.size(); ++i) HIR_TRY(CheckTensor(op, i));
+  const ir::Value& indices = *op.operands[1];
+  const std::vector<ir::Axis> updates = ir::ValueAxes(*op.operands[0]->type);
+  HIR_TRY(CheckAxis(op, updates, op.Int("axis")));
+  if (!IsInt(indices.type->dtype) || ir::ValueAxes(*indices.type).size() != 1) {
+    return InvalidArgument(
+        Cat("%", indices.name, " is ", ToString(*indices.type), "; indices are i32 or i64 of one axis"));
+  }
+  const ir::Type& out = *op.operands[2]->type;
+  const ir::Type& from = *op.operands[0]->type;
+  if (out.dtype == from.dtype && ir::ValueAxes(out).size() == updates.size()) return {};
+  return InvalidArgument(Cat("%", op.operands[2]->name, " is ", ToString(out), ", %", op.operands[0]->name, " is ",
+                             ToString(from), "; sums have the type and the number of axes of what is added"));
+}
+
 Status InferViewSlice(ir::Graph& graph, ir::Op& op, Declared) {
   HIR_TRY(CheckTensor(op, 0));
   std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[0]->type);

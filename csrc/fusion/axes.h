@@ -13,7 +13,7 @@ enum class AxisRelation : uint8_t {
   kSame,          // result index = operand index
   kBroadcast,     // the operand has extent 1 (or is stored once) where the result has more
   kReduced,       // the result's reduction axis is this operand axis, reduced
-  kContracted,    // the same, multiplied with another operand first (matmul, linear)
+  kContracted,    // the same, of two operands that go along it together (matmul, linear, index_sum)
   kSliced,        // result index = start + step * operand index
   kPadded,        // the operand with elements added before or after
   kConcatenated,  // one of the pieces along this axis

@@ -82,7 +82,7 @@ Status CheckUserProgram(const ir::Graph& graph) {
       status = InvalidArgument(Located(*op, "communications come from shardings; a program cannot hold them"));
       return;
     }
-    if (op->info->effects & ir::kLibrary) {
+    if (IsProduct(CodeOf(*op))) {
       // Planning makes these of the ops behind a product.
       if (op->Name("epilogue") != kNoEpilogue) {
         status = InvalidArgument(

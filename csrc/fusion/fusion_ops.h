@@ -32,6 +32,7 @@ extern const ir::OpSet kFusionOps;
 inline FusionOp CodeOf(const ir::Op& op) { return static_cast<FusionOp>(op.info->code); }
 bool IsPointwise(FusionOp op);      // A POINTWISE row, or cast.
 bool IsReduction(FusionOp op);      // sum, prod, min, max.
+bool IsProduct(FusionOp op);        // matmul, linear.
 bool IsComposite(FusionOp op);      // A COMPOSITE row.
 bool IsCommunication(FusionOp op);  // A COMM row.
 bool IsPlanned(FusionOp op);        // A COMM or PLANNED row: no user's program holds it.

@@ -1,6 +1,8 @@
 // Bind: sizes and addresses become the numbers of one run.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
@@ -91,12 +93,19 @@ Result<std::shared_ptr<const Sizes>> EvaluatorImpl::SizesFor(std::span<const int
 
 Status EvaluatorImpl::MakeCalls(Sizes& sizes) {
   for (const LibraryCode& library : code_.libraries) {
-    LibraryDesc desc = {.op = library.op, .epilogue = library.epilogue, .tf32 = library.tf32};
+    std::vector<LibraryTensor> inputs;
     for (const TensorCode& input : library.inputs) {
-      HIR_ASSIGN(desc.inputs.emplace_back(), Describe(input, sizes));
+      HIR_ASSIGN(inputs.emplace_back(), Describe(input, sizes));
     }
-    HIR_ASSIGN(desc.output, Describe(library.output, sizes));
-    HIR_ASSIGN(sizes.calls.emplace_back(), options_.libraries->Make(desc));
+    HIR_ASSIGN(LibraryTensor output, Describe(library.output, sizes));
+    const auto desc_of = [&](const auto& what) -> LibraryDesc {
+      if constexpr (std::is_same_v<decltype(what), const IndexSumCode&>) {
+        return IndexSumDesc{inputs.at(0), inputs.at(1), std::move(output), what.axis};
+      } else {
+        return ProductDesc{what.op, std::move(inputs), std::move(output), what.epilogue, what.tf32};
+      }
+    };
+    HIR_ASSIGN(sizes.calls.emplace_back(), options_.libraries->Make(std::visit(desc_of, library.what)));
   }
   return {};
 }

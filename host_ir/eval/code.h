@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "host_ir/eval/expr_code.h"
@@ -73,10 +74,19 @@ struct TensorCode {
   std::vector<int> extents = {}, strides = {};  // Expression slots; as seen and as stored.
 };
 
-struct LibraryCode {
+struct ProductCode {
   std::string op = {};
   std::string epilogue = {};
   bool tf32 = false;
+};
+
+struct IndexSumCode {
+  int64_t axis = 0;
+};
+
+struct LibraryCode {
+  std::string name = {};  // For people.
+  std::variant<ProductCode, IndexSumCode> what = {};
   std::vector<TensorCode> inputs = {};
   TensorCode output = {};
 };

@@ -54,7 +54,11 @@ Status Compiler::CompileOp(const ir::Op& op) {
     case HostOp::kGroup: return CompileGroup(op);
     case HostOp::kIf: return CompileIf(op);
     case HostOp::kLaunch: return CompileLaunch(op);
-    case HostOp::kLibrary: return CompileLibrary(op);
+    case HostOp::kIndexSum: return CompileCall(op, IndexSumCode{op.Int("axis")});
+    case HostOp::kLibrary:
+      return CompileCall(op, ProductCode{.op = std::string(op.Name("op")),
+                                         .epilogue = std::string(op.Name("epilogue")),
+                                         .tf32 = op.Name("precision") == "tf32"});
     case HostOp::kRecord: return CompileSync(op, Instr::Kind::kRecord);
     case HostOp::kViewReshape:
     case HostOp::kViewSelect:

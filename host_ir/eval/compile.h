@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <variant>
 
 #include "host_ir/eval/code.h"
 #include "host_ir/host_ops.h"
@@ -29,7 +30,8 @@ class Compiler {
 
   // compile_work.cc
   Status CompileLaunch(const ir::Op& op);
-  Status CompileLibrary(const ir::Op& op);
+  // The last operand of `op` is what it writes.
+  Status CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSumCode> what);
   Status CompileFill(const ir::Op& op);
 
   // compile_communication.cc

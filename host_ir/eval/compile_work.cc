@@ -1,6 +1,7 @@
 // Launches, library calls and fills.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "csrc/base/text.h"
 #include "host_ir/eval/compile.h"
@@ -49,10 +50,10 @@ Status Compiler::CompileLaunch(const ir::Op& op) {
   return Add(op, Instr::Kind::kLaunch, code_.launches.size() - 1);
 }
 
-Status Compiler::CompileLibrary(const ir::Op& op) {
-  LibraryCode library = {.op = std::string(op.Name("op")),
-                         .epilogue = std::string(op.Name("epilogue")),
-                         .tf32 = op.Name("precision") == "tf32"};
+Status Compiler::CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSumCode> what) {
+  const auto* const product = std::get_if<ProductCode>(&what);
+  LibraryCode library = {.name = product == nullptr ? std::string(op.info->name) : product->op};
+  library.what = std::move(what);
   for (size_t i = 0; i < op.operands.size(); ++i) {
     HIR_ASSIGN(TensorCode tensor, Tensor(*op.operands[i]));
     tensor.buffer = BufferOf(op, i);

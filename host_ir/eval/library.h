@@ -1,11 +1,11 @@
-// LibrarySource: where an evaluator gets its library calls (matmul, linear), as it gets kernels
-// from a KernelSource.
+// LibrarySource: where an evaluator gets its library calls, as it gets kernels from a KernelSource.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/dtype.h"
@@ -21,8 +21,8 @@ struct LibraryTensor {
   std::vector<int64_t> strides = {};  // In elements; 0 along broadcast axes.
 };
 
-// One call with all sizes known.
-struct LibraryDesc {
+// A product, with all sizes known.
+struct ProductDesc {
   std::string op;  // "matmul": a, b; "linear": x, w; of both perhaps a bias
   std::vector<LibraryTensor> inputs = {};
   LibraryTensor output = {};
@@ -30,12 +30,24 @@ struct LibraryDesc {
   bool tf32 = false;              // Operands of f32 may lose 13 of their 23 bits of mantissa.
 };
 
+// Zeros, to which along `axis` each row of the updates is added at its index (docs/ops.md, index_sum), with all sizes
+// known.
+struct IndexSumDesc {
+  LibraryTensor updates = {};
+  LibraryTensor indices = {};  // i32 or i64, of one axis.
+  LibraryTensor output = {};
+  int64_t axis = 0;
+};
+
+using LibraryDesc = std::variant<ProductDesc, IndexSumDesc>;
+
 // A call made ready once and queued any number of times, on any streams. One thread at a time queues.
 class LibraryCall {
  public:
   virtual ~LibraryCall() = default;
   // Queues the call on `stream` and returns. The object and the buffers stay until the work is
   // done.
+  // `inputs` in the order of the op's operands.
   virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
 };
 

@@ -75,7 +75,7 @@ Status EvaluatorImpl::FindKernels() {
     HIR_ASSIGN(kernels_.emplace_back(), options_.kernels->Get(launch.kernel));
   }
   if (!code_.libraries.empty() && options_.libraries == nullptr) {
-    return Unimplemented(Cat("this rank has no library for ", code_.libraries[0].op));
+    return Unimplemented(Cat("this rank has no library for ", code_.libraries[0].name));
   }
   return {};
 }

@@ -44,6 +44,7 @@ SegmentKind KindOf(const Segmented& program, const Group& group) {
 
 // "", "tanh_gelu", "relu, tf32, x transposed".
 std::string DescribeCall(const Op& op) {
+  if (!fusion::IsProduct(fusion::CodeOf(op))) return {};
   std::vector<std::string_view> said;
   if (op.Name("epilogue") != fusion::kNoEpilogue) said.push_back(op.Name("epilogue"));
   if (op.Name("precision") != fusion::kFullPrecision) said.push_back(op.Name("precision"));
@@ -497,6 +498,10 @@ class Lowering {
 
   // `operands`: the op's, and its result.
   void AddCall(const Op& op, const std::vector<Value*>& operands) {
+    if (fusion::CodeOf(op) == fusion::FusionOp::kIndexSum) {
+      AddOp("index_sum", operands, {{"axis", op.Int("axis")}, {"stream", at_->stream}});
+      return;
+    }
     AddOp("library", operands,
           {{"op", op.info->name},
            {"inputs", static_cast<int64_t>(op.operands.size())},

@@ -75,7 +75,7 @@ const plan::OverlapLimits::Team& LimitsOf(const Op& op, const plan::OverlapLimit
 // Whose rows are the first operand's.
 bool IsProduct(const Group& group) {
   const Op& op = *group.ops[0];
-  return group.ops.size() == 1 && (op.info->effects & ir::kLibrary) != 0 && !fusion::TransposedOf(op).x;
+  return group.ops.size() == 1 && fusion::IsProduct(fusion::CodeOf(op)) && !fusion::TransposedOf(op).x;
 }
 
 std::optional<size_t> Uses::ProductOf(const Value* value) const {

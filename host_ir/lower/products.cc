@@ -25,7 +25,7 @@ Provider ProviderOf(const codegen::Target& target) {
   return target.kind == codegen::Target::Kind::kGpu ? Provider::kCublasLt : Provider::kOneDnn;
 }
 
-bool IsProduct(const Op& op) { return (op.info->effects & ir::kLibrary) != 0; }
+bool IsProduct(const Op& op) { return fusion::IsProduct(fusion::CodeOf(op)); }
 
 bool Is16BitFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 

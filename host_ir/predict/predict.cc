@@ -97,7 +97,7 @@ class Follower {
     HIR_ASSIGN(const double bytes, BytesOf(step));
     if (bytes == 0) return 0;
     const double seconds = rates_.memory.Seconds(bytes);
-    if (code != HostOp::kLibrary) return seconds;
+    if (code != HostOp::kLibrary) return seconds;  // Of sums by index, too: a pass over memory.
     HIR_ASSIGN(const double product, OfProduct(step));
     return std::max(product, seconds);
   }

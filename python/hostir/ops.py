@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ._pointwise import PointwiseOps
 from .dtypes import DataType, as_data_type, element_type
 from .location import caller_location, caller_variable, invalid
-from .record import Attribute, OpRecord
+from .record import Attribute, ExtentText, OpRecord
 from .values import Number, Scalar, Tensor, Value, as_axis, as_number, number_text
 
 if TYPE_CHECKING:
@@ -427,6 +427,23 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         >>> fd.ops.gather(x, i, 1)  # [[3, 1], [5, 5]]
         """
         return self._tensor("gather", [arg, index], {"axis": as_axis("gather", dim)})
+
+    def index_sum(self, arg: Tensor, index: Tensor, size: Any, dim: int = 0) -> Tensor:
+        """Zeros with extent ``size`` along axis ``dim``, to which each row of ``arg`` along that axis is added at its
+        place in ``index``, int32 or int64 of one axis: the gradient of ``index_select``, as which indices count. A sum
+        is made in the order of ``index``, on every device and in every run, of 16-bit floats in float32. It takes time
+        for each element of ``arg`` and of the result.
+
+        Raises InvalidArgument for a bool ``arg``, and an ``index`` that is not as long as its axis.
+
+        >>> fd.ops.index_sum(x, fd.ops.reshape(i[:, :1], [2]), 4, dim=0)  # [[0, 0, 0], [4, 5, 6], [1, 2, 3], [0, 0, 0]]
+        """
+        (extent,) = _extents("index_sum", [size])
+        attrs: dict[str, Attribute] = {
+            "axis": as_axis("index_sum", dim),
+            "size": ExtentText(extent) if isinstance(extent, str) else extent,
+        }
+        return self._tensor("index_sum", [arg, index], attrs)
 
     def scatter(self, arg: Tensor, index: Tensor, src: Tensor, dim: int) -> Tensor:
         """``arg`` with the elements of ``src``, of its type, at the integers ``index`` along axis ``dim``. Of equal

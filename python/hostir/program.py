@@ -9,7 +9,7 @@ from typing import Any
 from .definition import FusionDefinition
 from .location import invalid
 from .mesh import DeviceMesh
-from .record import AnnotationRecord, Attribute, OpRecord, ParamRecord
+from .record import AnnotationRecord, Attribute, ExtentText, OpRecord, ParamRecord
 from .text import meshes_of, program_text, values_of
 from .wire import mesh_message
 from .wire import plan_pb2 as pb_plan
@@ -88,6 +88,8 @@ def _attr(name: str, value: Attribute) -> Any:
         return pb.ProgramAttr(name=name, int=value)
     if isinstance(value, float):
         return pb.ProgramAttr(name=name, float=value)
+    if isinstance(value, ExtentText):
+        return pb.ProgramAttr(name=name, extent=_extent(value))
     if isinstance(value, str):
         return pb.ProgramAttr(name=name, word=value)
     # The service takes numbers as extents for both kinds of lists.

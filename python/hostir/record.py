@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from .dtypes import DataType
 from .mesh import DeviceMesh
 
-# A number, a word (an element type), a list of numbers, or a list of extents (a text is an expression: "i0 / 4").
+
+class ExtentText(str):
+    """An extent that is no number, where an attribute is one extent: "i0 / 4"."""
+
+
+# A number, a word (an element type), an extent, a list of numbers, or a list of extents (a text is an expression).
 Attribute = bool | int | float | str | list[int] | list[int | str]
 
 

@@ -21,6 +21,8 @@ using base::Cat;
 // "k0" of "k0.1" and "k0.workspace", "y" of "y: f32[8]".
 std::string Upto(std::string_view text, char end) { return std::string(text.substr(0, text.find(end))); }
 
+bool IsCall(const pb::OpTime& time) { return time.op() == "library" || time.op() == "index_sum"; }
+
 // The rows of the plan, by what is known of an op: see Key.
 class Rows {
  public:
@@ -47,7 +49,7 @@ class Rows {
   pb::SegmentTime& Of(const pb::OpTime& time) {
     std::string key = Key(time);
     // A product in parts, or in a loop, writes into %y.part0, %y.1, ... of %y.
-    for (std::string name = key; time.op() == "library" && !index_.contains(key) && name.rfind('.') < name.size();) {
+    for (std::string name = key; IsCall(time) && !index_.contains(key) && name.rfind('.') < name.size();) {
       name.resize(name.rfind('.'));
       if (index_.contains(name)) key = name;
     }
@@ -64,7 +66,8 @@ class Rows {
     std::string kernel = Cat("kernel ", Upto(time.name(), '.'));
     const bool is_of_kernel =
         time.op() == "launch" || (time.op() == "fill" && time.name().find('.') != std::string::npos);
-    return is_of_kernel && index_.contains(kernel) ? kernel : Cat(time.op(), " ", time.name());
+    if (is_of_kernel && index_.contains(kernel)) return kernel;
+    return Cat(IsCall(time) ? "library" : time.op(), " ", time.name());
   }
 
   // The first number of the communication that has `seq` as one of its.

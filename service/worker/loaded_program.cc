@@ -87,7 +87,7 @@ Result<std::unique_ptr<LoadedProgram>> LoadedProgram::Load(const pb::Plan& plan,
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     if (op->info->name == "communication") {
       loaded->work_.push_back({op->Int("seq"), base::Cat(op->Name("type"), " #", op->Int("seq"))});
-    } else if (op->info->name == "launch" || op->info->name == "library") {
+    } else if (op->info->name == "launch" || host::IsLibraryCall(host::CodeOf(*op))) {
       loaded->work_.push_back({std::nullopt, host::NameOf(*op)});
     }
   });

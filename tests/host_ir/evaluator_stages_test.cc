@@ -222,8 +222,9 @@ host @p(%x: f32[i0, 4], %w: f32[4, 4], %y: f32[i0, 4]) {
   ASSERT_TRUE(evaluator->Run(binding, {}).ok());
   EXPECT_EQ(log_.calls, "RWMRWLPRWLPRWLPRW");
   ASSERT_EQ(library_.made.size(), 1u);
-  EXPECT_EQ(library_.made[0].inputs[0].shape, (std::vector<int64_t>{3, 4}));
-  EXPECT_EQ(library_.made[0].inputs[0].strides, (std::vector<int64_t>{4, 1}));
+  const auto& made = std::get<ProductDesc>(library_.made[0]);
+  EXPECT_EQ(made.inputs[0].shape, (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(made.inputs[0].strides, (std::vector<int64_t>{4, 1}));
   const int64_t before = allocations;
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(evaluator->Bind(arguments, symbols, &binding).ok());

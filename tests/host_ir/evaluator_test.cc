@@ -49,7 +49,7 @@ class StridedProducts final : public LibrarySource {
   }
   class Call final : public LibraryCall {
    public:
-    Call(const device::Kernel& kernel, const LibraryDesc& desc)
+    Call(const device::Kernel& kernel, const ProductDesc& desc)
         : kernel_(kernel), elements_(desc.output.shape.at(0) * desc.output.shape.at(1)) {
       args_[3] = desc.inputs[0].shape.at(1);
       args_[4] = desc.output.shape.at(1);
@@ -73,7 +73,7 @@ class StridedProducts final : public LibrarySource {
 
  public:
   Result<std::unique_ptr<LibraryCall>> Make(const LibraryDesc& desc) override {
-    return std::unique_ptr<LibraryCall>(std::make_unique<Call>(kernel_, desc));
+    return std::unique_ptr<LibraryCall>(std::make_unique<Call>(kernel_, std::get<ProductDesc>(desc)));
   }
 
  private:

@@ -490,6 +490,64 @@ def scattered(x: Array, index: Array, source: Array, axis: int) -> Array:
     return out
 
 
+def index_sum(x: Array, index: Array, size: int, axis: int, dtype: DType) -> Array:
+    """In the order of the indices; 16-bit floats are rounded once, behind the last."""
+    rows = np.moveaxis(wide(x), axis, 0)
+    out = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    with np.errstate(all="ignore"):
+        np.add.at(out, inside(index, size), rows)
+    return rounded(np.moveaxis(out, 0, axis), dtype)
+
+
+def sums_by_index() -> Iterator[Case]:
+    plain = [F32, F64, BF16, F16, I32, I64]
+    for shape, size, axis, name in (
+        ((9, 5), 4, 0, "rows"),
+        ((40,), 3, 0, "elements, of few rows"),
+        ((3, 70, 5), 11, 1, "an axis in the middle"),
+        ((4, 130), 200, -1, "more rows than indices"),
+        ((0, 6), 5, 0, "no indices"),
+        ((7, 0), 5, 0, "no columns"),
+        ((1, 6), 1, 0, "one of each"),
+    ):
+        for kind in (I32, I64):
+            case = Case(
+                "index_sum",
+                f"{name} by {NAMES[kind]}",
+                (Input(shape), Input((shape[axis],), kind, indices(size))),
+                f"index_sum(%0, %1) {{axis={axis}, size={size}}}",
+                lambda dtype, x, y, size=size, axis=axis: index_sum(x, y, size, axis, dtype),
+                tuple(plain),
+                (BOOL,),
+                symbols=True,
+                exact=False,
+                scale=lambda x, y, size=size, axis=axis: index_sum(np.abs(x), y, size, axis, F64),
+                any_zero=True,
+                extremes=False,
+            )
+            yield case
+    for axis, size in ((0, 6), (1, 12), (2, 5)):
+        shape = (8, 4, 12)
+        for split in range(3):
+            for ranks in (2, 4):
+                yield Case(
+                    "index_sum",
+                    f"along axis {axis}, axis {split} over {ranks} ranks",
+                    (
+                        Input(shape, shard=split),
+                        Input((shape[axis],), I64, indices(size), shard=0 if split == axis else None),
+                    ),
+                    f"index_sum(%0, %1) {{axis={axis}, size={size}}}",
+                    lambda dtype, x, y, size=size, axis=axis: index_sum(x, y, size, axis, dtype),
+                    (F32, BF16, I32),
+                    ranks=ranks,
+                    exact=False,
+                    scale=lambda x, y, size=size, axis=axis: index_sum(np.abs(x), y, size, axis, F64),
+                    any_zero=True,
+                    extremes=False,
+                )
+
+
 def by_index() -> Iterator[Case]:
     for shape, other, axis, name in (
         ((5, 7), (5, 3), 1, "columns"),
@@ -848,6 +906,7 @@ def every_case() -> list[Case]:
         *places(),
         *shapes(),
         *by_index(),
+        *sums_by_index(),
         *along(),
         *new_values(),
         *random_numbers(),

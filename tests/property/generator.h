@@ -112,6 +112,7 @@ class Generator {
   void TakeAlongAxis();
   void Gather();
   void IndexSelect();
+  void IndexSum();
   void Scatter();
   void Select();
   void SqueezeExpanded();

@@ -21,6 +21,7 @@ void Generator::Move(FusionOp op) {
   if (op == FusionOp::kTakeAlongAxis) return TakeAlongAxis();
   if (op == FusionOp::kGather) return Gather();
   if (op == FusionOp::kIndexSelect) return IndexSelect();
+  if (op == FusionOp::kIndexSum) return IndexSum();
   if (op == FusionOp::kScatter) return Scatter();
   if (op == FusionOp::kSelect) return Select();
   if (op == FusionOp::kSqueezeExpanded) return SqueezeExpanded();

@@ -138,6 +138,23 @@ void Generator::Gather() {
   AddExact(Emit("gather", {x.value, y.value}, {{"axis", number}}), x.bound, x.error);
 }
 
+void Generator::IndexSum() {
+  const auto fits = [&](const Item& i) { return !AxesOf(i.value).empty() && i.dtype() != DType::kBool; };
+  Item x = Pick(fits, RandomFloat());
+  if (!fits(x)) x = NewParam(RandomFloat(), {{ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 8))}});
+  const std::vector<ir::Axis> axes = AxesOf(x.value);
+  const auto axis = static_cast<size_t>(rng_.Below(std::ssize(axes)));
+  const int64_t count = ShapeOf(x.value)[axis];
+  const int64_t columns = ElementsOf(x.value) / std::max<int64_t>(count, 1);
+  const Item y = NewIndices({{ir::AxisKind::kIteration, axes[axis].extent}});
+  const ir::Expr* const size = KnownExtent(options_.elements_max / std::max<int64_t>(columns, 1));
+  const int64_t number = static_cast<int64_t>(axis) - (Chance(30) ? std::ssize(axes) : 0);
+  ir::Value* const value = Emit("index_sum", {x.value, y.value}, {{"axis", number}, {"size", size}});
+  const auto n = static_cast<double>(std::max<int64_t>(count, 1));
+  if (!IsFloat(x.dtype())) return void(AddExact(value, x.bound * n, 0));
+  Add(value, x.bound * n, n * x.error + n * Epsilon(ComputeDType(x.dtype())) * x.bound * n);
+}
+
 void Generator::Scatter() {
   const auto [x, axis, number] = PickAlong();
   std::vector<ir::Axis> axes = AxesOf(x.value);

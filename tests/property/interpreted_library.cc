@@ -9,11 +9,20 @@
 namespace hir::testing {
 namespace {
 
-// `f(a, b...) = op(a, b...)` with the shapes of `desc`; axes of stride 0 are stored once.
-std::unique_ptr<ir::Graph> GraphOf(const host::LibraryDesc& desc) {
+using Tensors = std::vector<host::LibraryTensor>;
+
+// A description, whatever it is of.
+struct Described {
+  Tensors inputs;
+  host::LibraryTensor output;
+  std::unique_ptr<ir::Graph> graph;
+};
+
+// `f(a, b...) = op(a, b...) {attrs}`; axes of stride 0 are stored once.
+std::unique_ptr<ir::Graph> GraphOf(std::string_view name, const Tensors& inputs, std::span<const ir::Attr> attrs) {
   auto graph = std::make_unique<ir::Graph>(fusion::kFusionOps, "library");
   std::vector<ir::Value*> operands;
-  for (const host::LibraryTensor& input : desc.inputs) {
+  for (const host::LibraryTensor& input : inputs) {
     std::vector<ir::Axis> axes;
     for (size_t i = 0; i < input.shape.size(); ++i) {
       const bool once = input.strides[i] == 0 && input.shape[i] > 1;
@@ -23,11 +32,21 @@ std::unique_ptr<ir::Graph> GraphOf(const host::LibraryDesc& desc) {
     operands.push_back(graph->AddParam("", graph->Tensor(input.dtype, axes)));
   }
   ir::Builder builder(*graph);
-  const ir::Attr attrs[] = {{"epilogue", std::string_view(desc.epilogue)}};
-  const auto op = builder.Add({.name = desc.op, .operands = operands, .attrs = attrs});
+  const auto op = builder.Add({.name = name, .operands = operands, .attrs = attrs});
   HIR_CHECK(op.ok());
   graph->outputs.push_back({(*op)->results[0], nullptr});
   return graph;
+}
+
+Described Describe(const host::ProductDesc& desc) {
+  const ir::Attr attrs[] = {{"epilogue", std::string_view(desc.epilogue)}};
+  return {desc.inputs, desc.output, GraphOf(desc.op, desc.inputs, attrs)};
+}
+
+Described Describe(const host::IndexSumDesc& desc) {
+  const Tensors inputs = {desc.updates, desc.indices};
+  const ir::Attr attrs[] = {{"axis", desc.axis}, {"size", desc.output.shape.at(static_cast<size_t>(desc.axis))}};
+  return {inputs, desc.output, GraphOf("index_sum", inputs, attrs)};
 }
 
 // Calls `visit(dense, at, bytes)` for every element of `shape`: where it lies, in bytes, in a tensor without gaps and
@@ -46,7 +65,8 @@ void ForEachElement(const host::LibraryTensor& tensor, const std::vector<int64_t
 
 class InterpretedCall final : public host::LibraryCall {
  public:
-  explicit InterpretedCall(const host::LibraryDesc& desc) : desc_(desc), graph_(GraphOf(desc)) {}
+  explicit InterpretedCall(const host::LibraryDesc& desc)
+      : desc_(std::visit([](const auto& wanted) { return Describe(wanted); }, desc)) {}
 
   void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
     std::vector<device::Buffer> buffers(inputs.begin(), inputs.end());
@@ -64,7 +84,7 @@ class InterpretedCall final : public host::LibraryCall {
         });
         tensors.push_back(fusion::WrittenOut(stored, desc_.inputs[i].shape));
       }
-      HIR_ASSIGN(const auto results, fusion::Interpret(*graph_, tensors));
+      HIR_ASSIGN(const auto results, fusion::Interpret(*desc_.graph, tensors));
       ForEachElement(desc_.output, desc_.output.shape, [&](int64_t dense, int64_t at, size_t bytes) {
         std::memcpy(output.data + at, results[0].bytes.data() + dense, bytes);
       });
@@ -73,8 +93,7 @@ class InterpretedCall final : public host::LibraryCall {
   }
 
  private:
-  const host::LibraryDesc desc_;
-  const std::unique_ptr<ir::Graph> graph_;
+  const Described desc_;
 };
 
 }  // namespace

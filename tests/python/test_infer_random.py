@@ -146,6 +146,7 @@ class Program:
             "select": lambda: ops.select(x, r.randint(-3, 3), self.axis()),
             "index_select": lambda: ops.index_select(x, self.tensor(), self.axis()),
             "gather": lambda: ops.gather(x, self.tensor(), self.axis()),
+            "index_sum": lambda: ops.index_sum(x, self.tensor(), self.extent(), self.axis()),
             "scatter": lambda: ops.scatter(x, self.tensor(), self.tensor(), self.axis()),
             "take_along_axis": lambda: ops.take_along_axis(x, self.tensor(), self.axis()),
             "full": lambda: ops.full([self.extent() for _ in range(r.randint(0, 2))], 1, r.choice(DTYPES)),

@@ -46,6 +46,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "squeeze_expanded": {"dims": [0], "squeeze_expanded": True},
     "gather": {"dim": 0},
     "index_select": {"dim": 0},
+    "index_sum": {"size": 4, "dim": 0},
     "scatter": {"dim": 0},
     "select": {"index": 0, "dim": 0},
     "take_along_axis": {"dim": 0},
@@ -64,7 +65,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "linear": {},
     "matmul": {},
 }
-KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "name": str, "ints": list, "exprs": list}
+KINDS: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "name": str,
+    "ints": list,
+    "expr": int,
+    "exprs": list,
+}
 
 
 def test_the_table_is_whole() -> None:

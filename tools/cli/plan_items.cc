@@ -42,9 +42,9 @@ class Walk {
     for (const ir::Block* block : op.blocks) Block(*block);  // if, group
     if (name == "launch") {
       Launch(op);
-    } else if (name == "library") {
+    } else if (host::IsLibraryCall(host::CodeOf(op))) {
       const std::string target(op.operands.back()->name);
-      Named(op, Kind::kLibrary, op.Name("op"), target, op.operands.size() - 1);
+      Named(op, Kind::kLibrary, name == "library" ? op.Name("op") : name, target, op.operands.size() - 1);
     } else if (name == "communication") {
       Communication(op);
     } else if (name == "fill") {

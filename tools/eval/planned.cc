@@ -60,7 +60,7 @@ Status CheckGuards(const ir::Graph& program, const Sizes& sizes) {
 // As if every product of f32 were written with {precision=tf32}.
 void AllowTf32(ir::Graph& graph) {
   ir::ForEachOp(graph.body, [](ir::Op* op) {
-    if ((op->info->effects & ir::kLibrary) == 0 || op->results[0]->type->dtype != DType::kFloat32) return;
+    if (!fusion::IsProduct(fusion::CodeOf(*op)) || op->results[0]->type->dtype != DType::kFloat32) return;
     for (ir::Attr& attr : op->attrs) {
       if (attr.name == "precision") attr.value = fusion::kTf32;
     }
@@ -126,7 +126,7 @@ Result<Planned> LoadHost(const Options& options, std::string_view text, int64_t 
                      .is_host = true};
   ir::ForEachOp(graph->body, [&](const ir::Op* op) {
     planned.communications += host::CodeOf(*op) == host::HostOp::kCommunication;
-    planned.library_calls += host::CodeOf(*op) == host::HostOp::kLibrary;
+    planned.library_calls += host::IsLibraryCall(host::CodeOf(*op));
   });
   planned.plan.host = std::move(graph);
   return planned;

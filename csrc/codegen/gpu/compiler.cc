@@ -32,27 +32,36 @@ std::string Pack(const Code& code) {
 
 constexpr int kSpilledMuch = 128;  // Bytes of a thread: 32 registers.
 
-// Kernel `index`, alone. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, or, where
-// much spills, half of them, and again: each attempt takes as long as the first.
+// Kernel `index`, alone.
+Result<Code> BuildOnce(const Source& source, size_t index, int architecture) {
+  HIR_ASSIGN(Compiled compiled, CompileCuda(Cat(source.prelude, source.parts[index]), architecture));
+  const Resources resources = ResourcesOf(compiled.log, Cat("k", index));
+  return Code{.architecture = architecture,
+              .kernels = {source.kernels[index]},
+              .registers = {resources.registers},
+              .spill_bytes = {resources.spill_bytes},
+              .caps = {source.caps[index]},
+              .schedules = {DescribeSchedule(source, index)},
+              .cubins = {std::move(compiled.cubin)}};
+}
+
+// The same. A cap that makes registers spill costs more than the occupancy it buys: one CTA less, or, where much
+// spills, half of them, and again: each attempt takes as long as the first.
 Result<Code> Build(const KernelPlan& plan, Source source, std::span<const Tuning> tunings, size_t index,
                    int architecture) {
   while (true) {
-    const std::string text = Cat(source.prelude, source.parts[index]);
-    HIR_ASSIGN(Compiled compiled, CompileCuda(text, architecture));
-    const Resources resources = ResourcesOf(compiled.log, Cat("k", index));
-    if (resources.spill_bytes == 0 || source.caps[index] == 1) {
-      return Code{.architecture = architecture,
-                  .kernels = {source.kernels[index]},
-                  .registers = {resources.registers},
-                  .spill_bytes = {resources.spill_bytes},
-                  .caps = {source.caps[index]},
-                  .schedules = {DescribeSchedule(source, index)},
-                  .cubins = {std::move(compiled.cubin)}};
-    }
+    HIR_ASSIGN(Code code, BuildOnce(source, index, architecture));
+    if (code.spill_bytes[0] == 0 || source.caps[index] == 1) return code;
     std::vector<int> caps = source.caps;
-    caps[index] = resources.spill_bytes > kSpilledMuch ? caps[index] / 2 : caps[index] - 1;
+    caps[index] = code.spill_bytes[0] > kSpilledMuch ? caps[index] / 2 : caps[index] - 1;
     HIR_ASSIGN(source, EmitCuda(plan, caps, tunings));
   }
+}
+
+Status CheckArchitecture(int architecture) {
+  if (architecture >= kOldest) return {};
+  return Unimplemented(Cat("kernels for compute capability ", architecture / 10, ".", architecture % 10,
+                           ": the oldest is ", kOldest / 10, ".", kOldest % 10));
 }
 
 void Add(Code& all, Code one) {
@@ -119,14 +128,24 @@ Status WarmCompiler() {
 }
 
 Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tuning> tunings) {
-  Artifact artifact;
-  for (const Launch& launch : plan.launches) artifact.kernels.push_back(launch.kernel);
+  std::vector<std::string> names;
+  for (const Launch& launch : plan.launches) names.push_back(launch.kernel);
   const int architecture = plan.target.architecture > 0 ? plan.target.architecture : options_.architecture;
-  if (architecture < kOldest) {
-    return Unimplemented(Cat("kernels for compute capability ", architecture / 10, ".", architecture % 10,
-                             ": the oldest is ", kOldest / 10, ".", kOldest % 10));
-  }
+  HIR_TRY(CheckArchitecture(architecture));
   HIR_ASSIGN(const Source source, EmitCuda(plan, {}, tunings));
+  return Compile(source, std::move(names), architecture,
+                 [&](size_t index) { return Build(plan, source, tunings, index, architecture); });
+}
+
+Result<Artifact> Compiler::Compile(const Source& source, std::span<const std::string> names, int architecture) {
+  HIR_TRY(CheckArchitecture(architecture));
+  return Compile(source, {names.begin(), names.end()}, architecture,
+                 [&](size_t index) { return BuildOnce(source, index, architecture); });
+}
+
+Result<Artifact> Compiler::Compile(const Source& source, std::vector<std::string> names, int architecture,
+                                   const BuildFn& build) {
+  Artifact artifact = {.bytes = {}, .kernels = std::move(names)};
   // All that makes a cubin: what comes from another compiler has another key.
   const auto key_of = [&](const std::string& compiler, size_t index) {
     return Cat("sm_", architecture, " ", kNvrtcOptions, " nvrtc ", compiler, "\n", source.prelude, source.parts[index]);
@@ -134,7 +153,7 @@ Result<Artifact> Compiler::Compile(const KernelPlan& plan, std::span<const Tunin
   HIR_ASSIGN(const std::string compiler, NvrtcIdentity());
   std::vector<Result<std::string>> kernels(source.parts.size(), Internal("not compiled"));
   const auto compile = [&](size_t i) -> Result<std::string> {
-    HIR_ASSIGN(const Code code, Build(plan, source, tunings, i, architecture));
+    HIR_ASSIGN(const Code code, build(i));
     std::string bytes = Pack(code);
     // Another than was found first, when that could not be loaded.
     HIR_ASSIGN(const std::string loaded, NvrtcIdentity());

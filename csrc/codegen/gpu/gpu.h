@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,6 +73,17 @@ Result<std::string> NvrtcVersion();
 // nothing. Errors: kFailedPrecondition without NVRTC. Thread-safe.
 Status WarmCompiler();
 
+// What an artifact holds.
+struct Code {
+  int architecture = 0;
+  std::vector<KernelInfo> kernels;
+  std::vector<int> registers;          // Per thread, as the compiler said.
+  std::vector<int> spill_bytes;        // Of the path that is taken when its conditions hold.
+  std::vector<int> caps;               // CTAs a multiprocessor that the registers were limited for.
+  std::vector<std::string> schedules;  // In words.
+  std::vector<std::string> cubins;
+};
+
 // Compiles plans; equal kernels, whatever their names and plans, are compiled once, and once a machine when there is a
 // cache directory. Needs no device. Thread-safe; compiles on the caller's thread, and the other kernels of a plan on
 // threads that end before it returns.
@@ -90,10 +102,17 @@ class Compiler {
   // Errors: kUnimplemented for what no kernel can hold; kFailedPrecondition without NVRTC; kInternal with its words.
   Result<Artifact> Compile(const KernelPlan& plan, std::span<const Tuning> tunings = {});
 
+  // Kernels that are written by hand: `names`, one a part of `source`, for `architecture`. Errors: as of plans.
+  Result<Artifact> Compile(const Source& source, std::span<const std::string> names, int architecture);
+
   int64_t num_compiled() const;   // Kernels that were in no cache.
   int64_t num_from_disk() const;  // Kernels that were read from disk.
 
  private:
+  using BuildFn = std::function<Result<Code>(size_t index)>;
+  // What of `source` is in no cache is made by `build`, on several threads.
+  Result<Artifact> Compile(const Source& source, std::vector<std::string> names, int architecture,
+                           const BuildFn& build);
   std::optional<std::string> Find(const std::string& key);
   void Keep(const std::string& key, const std::string& bytes, int64_t& counter);
 
@@ -105,16 +124,6 @@ class Compiler {
   int64_t num_from_disk_ = 0;                           // Guarded by mutex_.
 };
 
-// What an artifact holds.
-struct Code {
-  int architecture = 0;
-  std::vector<KernelInfo> kernels;
-  std::vector<int> registers;          // Per thread, as the compiler said.
-  std::vector<int> spill_bytes;        // Of the path that is taken when its conditions hold.
-  std::vector<int> caps;               // CTAs a multiprocessor that the registers were limited for.
-  std::vector<std::string> schedules;  // In words.
-  std::vector<std::string> cubins;
-};
 Result<Code> Unpack(std::string_view bytes);
 // For `explain`, a line a kernel: "k0: rows, 512 threads, ...; 32 registers a thread, ...".
 Result<std::vector<std::string>> NotesOf(const Artifact& artifact);

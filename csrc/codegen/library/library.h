@@ -1,4 +1,5 @@
-// Matrix products on CPUs: one call with all sizes known, made once and run any number of times.
+// Library calls on CPUs, matrix products and sums of rows by index: one call with all sizes known, made once and run
+// any number of times.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
+#include "csrc/base/work_pool.h"
 #include "csrc/codegen/library/abilities.h"
 
 namespace hir::codegen::library {
@@ -20,7 +22,7 @@ struct Tensor {
   std::vector<int64_t> strides = {};  // In elements; 0 along an axis that is stored once.
 };
 
-struct Desc {
+struct ProductDesc {
   // "matmul": a, b, as NumPy's, of a matrix b perhaps a bias[n]; "linear": x, w[n, k], perhaps a bias[n]
   std::string op;
   std::vector<Tensor> inputs = {};  // All of one element type, no bool; as is the output.
@@ -29,12 +31,21 @@ struct Desc {
   bool tf32 = false;                    // Operands of f32 may lose 13 of their 23 bits of mantissa.
 };
 
+// Zeros, to which along `axis` each row of the updates is added at its index, in the order that the rows have. An index
+// from -size to -1 counts from the end; one outside of [-size, size) means the nearer end.
+struct IndexSumDesc {
+  Tensor updates = {};  // Of no bool; as is the output.
+  Tensor indices = {};  // i32 or i64, one axis.
+  Tensor output = {};
+  int64_t axis = 0;
+};
+
 // Threads: one call at a time per object. Sums are carried in float32 for 16-bit floats, in the type itself
 // for others, with the bias added and through the epilogue, then rounded once; integers wrap. A sum of nothing is 0.
 class Call {
  public:
   virtual ~Call() = default;
-  // Blocks until the output is written. Addresses in the order of Desc::inputs; the output overlaps none of them.
+  // Blocks until the output is written. Addresses in the order of the description; the output overlaps none of them.
   virtual void Run(std::span<const std::byte* const> inputs, std::byte* output) = 0;
   // "onednn (brg:avx512_core_amx_bf16)", "loops": for explain and benchmarks.
   virtual std::string implementation() const = 0;
@@ -42,6 +53,11 @@ class Call {
 
 // Blocked loops on the caller's thread: any strides, any type, slow. csrc/codegen/library/onednn makes fast calls.
 // Errors: kInvalidArgument for shapes that do not fit each other, kUnimplemented for another op or element type.
-Result<std::unique_ptr<Call>> MakeLoops(const Desc& desc);
+Result<std::unique_ptr<Call>> MakeLoops(const ProductDesc& desc);
+
+// Sums on the caller's thread and the idle ones of `pool`, which outlives the call. Each row of the output is made by
+// one thread, so threads change no bit of it. Errors: kInvalidArgument for shapes that do not fit each other,
+// kUnimplemented for other element types.
+Result<std::unique_ptr<Call>> MakeIndexSum(const IndexSumDesc& desc, base::WorkPool& pool);
 
 }  // namespace hir::codegen::library

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "csrc/codegen/library/format.h"
 #include "csrc/codegen/library/problem.h"
 
 namespace hir::codegen::library {
@@ -11,24 +12,6 @@ namespace {
 
 constexpr int64_t kRows = 32, kColumns = 64,
                   kDepth = 128;  // One block of B and of sums: 48 KiB in float32.
-
-// How elements of a DType are stored and summed.
-template <typename StoredT, typename SumT, SumT (*load)(StoredT), StoredT (*store)(SumT)>
-struct Format {
-  using Stored = StoredT;
-  using Sum = SumT;
-  static Sum Load(Stored value) { return load(value); }
-  static Stored Store(Sum value) { return store(value); }
-};
-template <typename T>
-T Same(T value) {
-  return value;
-}
-// Unsigned sums: they wrap.
-uint32_t FromI32(int32_t value) { return static_cast<uint32_t>(value); }
-int32_t ToI32(uint32_t value) { return static_cast<int32_t>(value); }
-uint64_t FromI64(int64_t value) { return static_cast<uint64_t>(value); }
-int64_t ToI64(uint64_t value) { return static_cast<int64_t>(value); }
 
 // The formulas of csrc/fusion/fusion_ops.def; integers have none.
 template <typename Sum>
@@ -111,21 +94,11 @@ class Loops final : public Call {
 }  // namespace
 
 std::unique_ptr<Call> MakeLoops(const Problem& problem) {
-  switch (problem.dtype) {
-    case DType::kFloat32: return std::make_unique<Loops<Format<float, float, Same, Same>>>(problem);
-    case DType::kFloat64: return std::make_unique<Loops<Format<double, double, Same, Same>>>(problem);
-    case DType::kBFloat16:
-      return std::make_unique<Loops<Format<uint16_t, float, BFloat16ToFloat, FloatToBFloat16>>>(problem);
-    case DType::kFloat16:
-      return std::make_unique<Loops<Format<uint16_t, float, Float16ToFloat, FloatToFloat16>>>(problem);
-    case DType::kInt32: return std::make_unique<Loops<Format<int32_t, uint32_t, FromI32, ToI32>>>(problem);
-    case DType::kInt64: return std::make_unique<Loops<Format<int64_t, uint64_t, FromI64, ToI64>>>(problem);
-    case DType::kBool: break;
-  }
-  return nullptr;  // Normalize refuses it.
+  return WithFormat(problem.dtype,
+                    [&]<typename F>(F) -> std::unique_ptr<Call> { return std::make_unique<Loops<F>>(problem); });
 }
 
-Result<std::unique_ptr<Call>> MakeLoops(const Desc& desc) {
+Result<std::unique_ptr<Call>> MakeLoops(const ProductDesc& desc) {
   HIR_ASSIGN(const Problem problem, Normalize(desc));
   return MakeLoops(problem);
 }

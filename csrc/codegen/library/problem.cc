@@ -7,7 +7,7 @@ namespace {
 
 using base::Cat;
 
-Status CheckTypes(const Desc& desc) {
+Status CheckTypes(const ProductDesc& desc) {
   for (const Tensor& input : desc.inputs) {
     if (input.dtype != desc.output.dtype) {
       return Unimplemented(Cat(desc.op, " of ", DTypeName(input.dtype), " to ", DTypeName(desc.output.dtype)));
@@ -21,7 +21,7 @@ Status CheckTypes(const Desc& desc) {
   return {};
 }
 
-Status CheckExtent(const Desc& desc, const char* what, int64_t got, int64_t want) {
+Status CheckExtent(const ProductDesc& desc, const char* what, int64_t got, int64_t want) {
   if (got == want) return {};
   return InvalidArgument(Cat(desc.op, ": ", what, " has extent ", got, ", not ", want));
 }
@@ -29,7 +29,7 @@ Status CheckExtent(const Desc& desc, const char* what, int64_t got, int64_t want
 int64_t StrideOf(const Tensor& tensor, size_t axis) { return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis]; }
 
 // Adds the leading `count` axes of the output as batches, with the operands' aligned at the right.
-Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count, Problem& problem) {
+Status AddBatches(const ProductDesc& desc, size_t count, size_t a_count, size_t b_count, Problem& problem) {
   const Tensor& a = desc.inputs[0];
   const Tensor& b = desc.inputs[1];
   const auto stride = [&](const Tensor& operand, size_t operand_count, size_t axis) -> Result<int64_t> {
@@ -50,7 +50,7 @@ Status AddBatches(const Desc& desc, size_t count, size_t a_count, size_t b_count
 }
 
 // The third input, a number for each column.
-Status AddBias(const Desc& desc, Problem& p) {
+Status AddBias(const ProductDesc& desc, Problem& p) {
   if (desc.inputs.size() < 3) return {};
   const Tensor& bias = desc.inputs[2];
   if (bias.shape.size() != 1) return InvalidArgument(Cat(desc.op, ": the bias has more or fewer axes than one"));
@@ -59,7 +59,7 @@ Status AddBias(const Desc& desc, Problem& p) {
   return CheckExtent(desc, "the bias", bias.shape[0], p.n);
 }
 
-Result<Problem> Matmul(const Desc& desc) {
+Result<Problem> Matmul(const ProductDesc& desc) {
   const Tensor& a = desc.inputs[0];
   const Tensor& b = desc.inputs[1];
   const Tensor& c = desc.output;
@@ -95,7 +95,7 @@ Result<Problem> Matmul(const Desc& desc) {
   return p;
 }
 
-Result<Problem> Linear(const Desc& desc) {
+Result<Problem> Linear(const ProductDesc& desc) {
   const Tensor& x = desc.inputs[0];
   const Tensor& w = desc.inputs[1];
   const Tensor& y = desc.output;
@@ -151,7 +151,7 @@ void Merge(Problem& p) {
 
 }  // namespace
 
-Result<Problem> Normalize(const Desc& desc) {
+Result<Problem> Normalize(const ProductDesc& desc) {
   HIR_TRY(CheckTypes(desc));
   const bool known = desc.op == "matmul" || desc.op == "linear";
   if (known && (desc.inputs.size() == 2 || desc.inputs.size() == 3)) {

@@ -25,7 +25,7 @@ struct Problem {
   bool tf32 = false;
 };
 
-Result<Problem> Normalize(const Desc& desc);
+Result<Problem> Normalize(const ProductDesc& desc);
 
 std::unique_ptr<Call> MakeLoops(const Problem& problem);
 

@@ -3,9 +3,11 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/text.h"
+#include "csrc/base/work_pool.h"
 #include "csrc/codegen/library/onednn/onednn.h"
 
 namespace hir::rank {
@@ -39,19 +41,35 @@ class CpuLibraries final : public host::LibrarySource {
   explicit CpuLibraries(int num_threads) : num_threads_(num_threads) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
-    const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
-    if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::Desc wanted = {.op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
-    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
-    HIR_ASSIGN(auto call, library::Make(wanted, {.num_threads = num_threads_}));
+    HIR_ASSIGN(auto call, std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CpuCall>(std::move(call)));
   }
 
  private:
+  Result<std::unique_ptr<library::Call>> MakeCall(const host::ProductDesc& desc) {
+    const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
+    if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
+    library::ProductDesc wanted = {
+        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
+    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
+    return library::Make(wanted, {.num_threads = num_threads_});
+  }
+
+  Result<std::unique_ptr<library::Call>> MakeCall(const host::IndexSumDesc& desc) {
+    const std::scoped_lock lock(mutex_);
+    // The thread that runs the call is one of them.
+    if (pool_ == nullptr)
+      pool_ = std::make_unique<base::WorkPool>(base::WorkPool::Options{.num_threads = num_threads_ - 1});
+    return library::MakeIndexSum({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis},
+                                 *pool_);
+  }
+
   static library::Tensor ToTensor(const host::LibraryTensor& tensor) {
     return {tensor.dtype, tensor.shape, tensor.strides};
   }
   const int num_threads_;
+  std::mutex mutex_;
+  std::unique_ptr<base::WorkPool> pool_;  // Of sums by index, from the first one on. Guarded by mutex_; outlives calls.
 };
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/rank/cuda/activations.h"
+#include "host_ir/rank/cuda/index_sums.h"
 
 namespace hir::rank {
 namespace {
@@ -30,9 +32,18 @@ library::Tensor ToTensor(const host::LibraryTensor& tensor) { return {tensor.dty
 
 class CudaLibraries final : public host::LibrarySource {
  public:
-  explicit CudaLibraries(device::Device& device) : device_(device) {}
+  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
+    return std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc);
+  }
+
+ private:
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc& desc) {
+    return index_sums_.Make({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis});
+  }
+
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::ProductDesc& desc) {
     if (cublaslt_ == nullptr) {
       library::CublasLtOptions options;
       options.native_stream = &device::NativeStream;
@@ -44,13 +55,13 @@ class CudaLibraries final : public host::LibrarySource {
     }
     const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
     if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::Desc wanted = {.op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
+    library::ProductDesc wanted = {
+        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
     for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, cublaslt_->Make(wanted));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));
   }
 
- private:
   // One kernel for all calls.
   Result<Activation> ActivationOf(library::Epilogue epilogue, DType dtype) {
     const std::scoped_lock lock(mutex_);
@@ -62,6 +73,7 @@ class CudaLibraries final : public host::LibrarySource {
   }
 
   device::Device& device_;
+  IndexSums index_sums_;
   std::mutex mutex_;
   std::map<std::pair<library::Epilogue, DType>, Activation> activations_;  // Guarded by mutex_.
   std::unique_ptr<library::CublasLt> cublaslt_;

@@ -1,4 +1,4 @@
-"""Operations whose indices are data. Follows csrc/fusion/ops/gather.cc, scatter.cc, one_hot.cc and their kin."""
+"""Operations whose indices are data. Follows csrc/fusion/ops/gather.cc, index_sum.cc, scatter.cc and their kin."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from .operand import Operand, axis_name, broadcast_axes, dtype_of, normal_axis, tensor_axes, type_of, type_text
+from .operand import (
+    Operand,
+    axis_name,
+    broadcast_axes,
+    dtype_of,
+    extent_of,
+    normal_axis,
+    require_extents,
+    stored,
+    tensor_axes,
+    type_of,
+    type_text,
+)
 from .sizes import Sizes
-from .value_type import BROADCAST, INTS, ITERATION, ONE, Axis, ValueType, check, tensor
+from .value_type import BROADCAST, INTS, ITERATION, ONE, REDUCTION, Axis, ValueType, check, tensor
 
 _Attrs = dict[str, Any]
 
@@ -97,6 +109,24 @@ def _scatter(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) 
     return tensor(type_of(into).dtype, result)
 
 
+def _index_sum(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
+    updates, places = operands
+    x, y = list(tensor_axes(updates, sizes)), tensor_axes(places, sizes)
+    _check_indices(places)
+    if len(y) != 1:
+        raise InvalidArgument(f"%{places._name} has {len(y)} axes; a list of indices has one")
+    if type_of(updates).dtype == "bool":
+        raise InvalidArgument(f"%{updates._name} is bool; numbers are needed: cast it first")
+    along = normal_axis(attrs["axis"], len(x))
+    sizes.unify(x[along][1], y[0][1], axis_name(updates, along), axis_name(places, 0))
+    size = extent_of(attrs["size"], sizes)
+    require_extents(op, (size,), sizes)
+    count = x[along][1]
+    x[along] = (ITERATION, size)
+    made = [*stored(x), (REDUCTION, count)]  # A library writes all of it.
+    return tensor(type_of(updates).dtype, [(kind, sizes.resolve(extent)) for kind, extent in made])
+
+
 def _select(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
     x, place = list(tensor_axes(operands[0], sizes)), type_of(operands[1])
     if place.is_tensor or place.dtype not in INTS:
@@ -125,6 +155,7 @@ def _one_hot(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) 
 INFER = {
     "gather": _gather,
     "index_select": _index_select,
+    "index_sum": _index_sum,
     "one_hot": _one_hot,
     "scatter": _scatter,
     "select": _select,

@@ -15,8 +15,6 @@ from .refusals import refused
 from .shapes import part
 from .walk import Value, Walk, extents, rule
 
-_PRODUCT_LEAST = 8  # Updates, and elements of one, from which on a product of matrices adds them.
-
 
 @rule("dynamic_slice")
 def _dynamic_slice(walk: Walk, equation: Any, values: list[Value]) -> Any:
@@ -178,7 +176,8 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 @rule("scatter", *(f"scatter{dash}{kind}" for kind in ("add", "sub", "mul", "max", "min") for dash in "-_"))
 def _scatter(walk: Walk, equation: Any, values: list[Value]) -> Any:
-    """For each place the sum of the updates that go there, or the last of them: places times updates, in work."""
+    """For each place the sum of the updates that go there; or the greatest of them, the last, and so on, which takes
+    places times updates in work."""
     numbers, kind = equation.params["dimension_numbers"], equation.primitive.name[len("scatter-") :]
     x, indices, updates = (walk.tensor(value) for value in values)
     ops, axes = walk.ops, tuple(numbers.scatter_dims_to_operand_dims)
@@ -224,10 +223,9 @@ def _together(walk: Walk, places: _Places, x: Tensor, updates: Tensor, kind: str
     ops, batch = walk.ops, len(places.batching)
     if kind == "sub":
         kind, updates = "add", -updates
+    if kind == "add" and x.dtype.kind != "b":
+        return x + _sums(walk, places, updates)
     hits = _hits(walk, places)
-    count, window = extents(updates)[batch], math.prod(extents(updates)[batch + 1 :])
-    if kind == "add" and x.dtype.kind not in "ib" and min(count, window) >= _PRODUCT_LEAST:
-        return x + ops.cast(_product(walk, hits, updates), x.dtype)
     wide = [*extents(hits), *(int(n) for n in x.shape[batch + 1 :])]
     chosen = ops.broadcast_in_dim(hits, wide, list(range(batch + 2)))
     spread = ops.broadcast_in_dim(updates, wide, [k for k in range(len(wide)) if k != batch])
@@ -240,31 +238,20 @@ def _together(walk: Walk, places: _Places, x: Tensor, updates: Tensor, kind: str
     return x + ops.sum(ops.where(chosen, spread, 0), [batch + 1], dtype=x.dtype)
 
 
-def _product(walk: Walk, hits: Tensor, updates: Tensor) -> Tensor:
-    """The sums as a product of matrices, which is many times as fast. As 0 times infinity is NaN, only finite updates
-    are multiplied; beside them it is counted how many are infinite or NaN, by 1 for what is above all and by a number
-    beyond all counts for what is below all; a NaN is both."""
-    ops, batch = walk.ops, hits.ndim - 2
-    shape = extents(updates)
+def _sums(walk: Walk, places: _Places, updates: Tensor) -> Tensor:
+    """[batch..., place, window...]: for each place the sum of the updates that go there. The places of all batches are
+    one list."""
+    ops, batch, shape, index = walk.ops, len(places.batching), extents(updates), places.index
     lead, count, window = shape[:batch], shape[batch], shape[batch + 1 :]
-    width = math.prod(window)
-    wide = np.dtype(np.float64 if updates.dtype == np.float64 else np.float32)
-    rows = ops.cast(ops.reshape(updates, [*lead, count, width]), wide)
-    is_nan, is_finite = ops.isnan(rows), ops.isfinite(rows)
-    above = ops.logical_or(is_nan, ops.isposinf(rows))
-    below = ops.logical_or(is_nan, ops.isneginf(rows))
-    counted = [ops.cast(above, wide), ops.cast(below, wide)]
-    beyond = float(1 << 12)
-    if count < beyond:  # Both counts fit one float32.
-        counted = [counted[0] + counted[1] * beyond]
-    product = ops.matmul(ops.cast(hits, wide), ops.cat([ops.where(is_finite, rows, 0.0), *counted], batch + 1))
-    sums, *found = [part(walk, product, batch + 1, k * width, width) for k in range(1 + len(counted))]
-    if len(found) == 1:
-        below = ops.floor(found[0] * (1 / beyond))
-        found = [found[0] - below * beyond, below]
-    has_above, has_below = ops.gt(found[0], 0.0), ops.gt(found[1], 0.0)
-    sums = ops.where(has_above, ops.where(has_below, math.nan, math.inf), ops.where(has_below, -math.inf, sums))
-    return ops.reshape(sums, [*lead, extents(hits)[batch], *window])
+    if places.inside is not None:
+        updates = ops.where(places.beside(places.inside, len(window)), updates, 0)
+    if not batch:
+        return ops.index_sum(updates, index, places.places)
+    number = math.prod(lead)
+    first = ops.reshape(ops.iota(number, 0, places.places), [*lead, 1])
+    index = ops.reshape(ops.add(ops.cast(index, np.int64), first), [number * count])
+    sums = ops.index_sum(ops.reshape(updates, [number * count, *window]), index, number * places.places)
+    return ops.reshape(sums, [*lead, places.places, *window])
 
 
 def _lasts(walk: Walk, places: _Places, x: Tensor, updates: Tensor) -> Tensor:

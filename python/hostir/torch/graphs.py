@@ -16,14 +16,14 @@ from ..array import Array
 from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, InvalidArgument, Unimplemented
 from ..sharding import Sharding
-from . import parallel, pointwise, reductions, shapes
+from . import indices, parallel, pointwise, reductions, shapes
 from .counts import Counts
 from .lowering import Lowering, refusal, tensors_in
 from .memory import mapped, strided, take_over, tensor_of
 from .parallel import sharding_of
 from .residency import Kind, Residency
 
-_TABLES = (parallel, pointwise, reductions, shapes)  # They register what they lower.
+_TABLES = (indices, parallel, pointwise, reductions, shapes)  # They register what they lower.
 
 # Kinds of arrays that a graph takes for its arguments: any; for its parameters; or for the results of earlier steps and
 # of the graph before it.

@@ -1,8 +1,7 @@
-"""ATen's ops that move elements: views, parts, joins, new values, and indices that are data."""
+"""ATen's ops that move elements: views, parts, joins, new values."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from ..values import Tensor
 from .lowering import Lowering, lowers
 
 
-def _axis(axis: int, value: Tensor) -> int:
+def axis_of(axis: int, value: Tensor) -> int:
     return axis % max(1, value.ndim)
 
 
@@ -28,7 +27,7 @@ def _expand(low: Lowering, out: Any, x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 @lowers("permute.default")
 def _permute(low: Lowering, out: Any, x: Tensor, axes: list[int]) -> Tensor:
-    order = [_axis(axis, x) for axis in axes]
+    order = [axis_of(axis, x) for axis in axes]
     wide = low.unmerged(x)
     if order == [0, 2, 1] and wide.ndim > 3:
         count = wide.ndim
@@ -44,7 +43,7 @@ def _t(low: Lowering, out: Any, x: Tensor) -> Tensor:
 @lowers("transpose.int")
 def _transpose(low: Lowering, out: Any, x: Tensor, first: int, second: int) -> Tensor:
     order = list(range(x.ndim))
-    first, second = _axis(first, x), _axis(second, x)
+    first, second = axis_of(first, x), axis_of(second, x)
     order[first], order[second] = second, first
     return low.ops.permute(x, order)
 
@@ -58,7 +57,7 @@ def _place(index: Any, size: int) -> int:
 def _slice(
     low: Lowering, out: Any, x: Tensor, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    axis = _axis(axis, x)
+    axis = axis_of(axis, x)
     size = int(x.shape[axis])
     first = 0 if start is None else _place(start, size)
     return low.part(x, axis, first, max(first, size if end is None else _place(end, size)), step)
@@ -66,7 +65,7 @@ def _slice(
 
 @lowers("select.int")
 def _select(low: Lowering, out: Any, x: Tensor, axis: int, index: int) -> Tensor:
-    axis = _axis(axis, x)
+    axis = axis_of(axis, x)
     index = index % int(x.shape[axis])
     return low.reshaped(low.part(x, axis, index, index + 1), low.shape(out))
 
@@ -76,7 +75,7 @@ def _split(low: Lowering, out: Any, x: Tensor, how: Any = 0, axis: int | None = 
     sizes = how if isinstance(how, list) else None
     if axis is None:
         axis = 0 if sizes is not None or out[0].dim() == x.ndim else int(how)
-    axis = _axis(axis, x)
+    axis = axis_of(axis, x)
     parts, start = [], 0
     for each in out:
         shape = low.shape(each)
@@ -114,7 +113,7 @@ def _repeat(low: Lowering, out: Any, x: Tensor, times: list[int]) -> Tensor:
 
 @lowers("flip.default")
 def _flip(low: Lowering, out: Any, x: Tensor, axes: list[int]) -> Tensor:
-    return low.ops.flip(x, [_axis(axis, x) for axis in axes])
+    return low.ops.flip(x, [axis_of(axis, x) for axis in axes])
 
 
 @lowers("constant_pad_nd.default")
@@ -131,7 +130,7 @@ def _strided(node: torch.fx.Node) -> str:
 def _slice_scatter(
     low: Lowering, out: Any, x: Tensor, part: Tensor, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    axis = _axis(axis, x)
+    axis = axis_of(axis, x)
     size = int(x.shape[axis])
     first = 0 if start is None else _place(start, size)
     last = max(first, size if end is None else _place(end, size))
@@ -140,7 +139,7 @@ def _slice_scatter(
 
 @lowers("select_scatter.default")
 def _select_scatter(low: Lowering, out: Any, x: Tensor, part: Tensor, axis: int, index: int) -> Tensor:
-    axis = _axis(axis, x)
+    axis = axis_of(axis, x)
     shape = [int(size) for size in x.shape]
     index = index % shape[axis]
     shape[axis] = 1
@@ -176,126 +175,3 @@ def _ones(low: Lowering, out: Any, *_: Any, **__: Any) -> Tensor:
 def _arange(low: Lowering, out: Any, *bounds: Any, **_: Any) -> Tensor:
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) > 2 else 1)
     return low.ops.iota(low.shape(out)[0], start, step, low.data_type(out))
-
-
-# --- indices that are data -------------------------------------------------------------------------------------------
-
-
-@lowers("embedding.default")
-def _embedding(low: Lowering, out: Any, table: Tensor, index: Tensor, *_: Any) -> Tensor:
-    return low.rows(table, index)
-
-
-def _counted(node: torch.fx.Node) -> str:
-    return "scale_grad_by_freq" if len(node.args) > 4 and node.args[4] else ""
-
-
-@lowers("embedding_dense_backward.default", unless=_counted)
-def _embedding_backward(
-    low: Lowering, out: Any, gradient: Tensor, index: Tensor, num_rows: int, padding: int = -1, by_count: bool = False
-) -> Tensor:
-    width = int(gradient.shape[-1])
-    count = math.prod(int(size) for size in index.shape)
-    rows = low.reshaped(index, [count])
-    if padding >= 0:
-        rows = low.ops.where(low.ops.eq(rows, padding), -1, rows)
-    return _summed_rows(low, low.reshaped(gradient, [count, width]), rows, num_rows)
-
-
-def _summed_rows(low: Lowering, values: Tensor, rows: Tensor, num_rows: int) -> Tensor:
-    """Row k: the sum of those of ``values`` whose index is k."""
-    ops = low.ops
-    count = int(values.shape[0])
-    hit = ops.eq(ops.reshape(rows, [1, count]), ops.reshape(ops.iota(num_rows, dtype=rows.dtype), [num_rows, 1]))
-    return ops.matmul(ops.cast(hit, values.dtype), values)
-
-
-@lowers("gather.default")
-def _gather(low: Lowering, out: Any, x: Tensor, axis: int, index: Tensor, **_: Any) -> Tensor:
-    return low.ops.gather(x, index, _axis(axis, x))
-
-
-@lowers("index_select.default")
-def _index_select(low: Lowering, out: Any, x: Tensor, axis: int, index: Tensor) -> Tensor:
-    return low.ops.index_select(x, index, _axis(axis, x))
-
-
-def _meta(node: Any) -> Any:
-    return node.meta["val"]
-
-
-def _index_refusal(node: torch.fx.Node) -> str:
-    indices = [each for each in node.args[1] if each is not None]
-    if any(_meta(each).dtype == torch.bool for each in indices):
-        return "a mask as an index: the size of the result is data"
-    places = [k for k, each in enumerate(node.args[1]) if each is not None]
-    return "" if places == list(range(places[0], places[-1] + 1)) else "indices with axes between them"
-
-
-@lowers("index.Tensor", "_unsafe_index.Tensor", unless=_index_refusal)
-def _index(low: Lowering, out: Any, x: Tensor, indices: list[Tensor | None]) -> Tensor:
-    first = next(k for k, each in enumerate(indices) if each is not None)
-    given = [each for each in indices if each is not None]
-    return low.rows(_flat(low, x, first, len(given)), _flat_index(low, x, first, given), first)
-
-
-def _flat(low: Lowering, x: Tensor, first: int, count: int) -> Tensor:
-    shape = [int(size) for size in x.shape]
-    return low.reshaped(x, [*shape[:first], math.prod(shape[first : first + count]), *shape[first + count :]])
-
-
-def _flat_index(low: Lowering, x: Tensor, first: int, given: list[Tensor]) -> Tensor:
-    """One index in the place of several, of the axis that theirs make."""
-    ops = low.ops
-    flat: Any = None
-    for k, each in enumerate(given):
-        size = int(x.shape[first + k])
-        own = ops.where(ops.lt(each, 0), ops.add(each, size), each)
-        flat = own if flat is None else ops.add(ops.mul(flat, size), own)
-    return flat
-
-
-def _index_put_refusal(node: torch.fx.Node) -> str:
-    if why := _index_refusal(node):
-        return why
-    if node.args[1][0] is None:
-        return "an index behind the first axis"
-    return ""
-
-
-@lowers("index_put.default", "_unsafe_index_put.default", unless=_index_put_refusal)
-def _index_put(
-    low: Lowering, out: Any, x: Tensor, indices: list[Tensor], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    shape = [int(size) for size in x.shape]
-    index = _flat_index(low, x, 0, indices)
-    rest = shape[len(indices) :]
-    count = math.prod(int(size) for size in index.shape)
-    num_rows, width = math.prod(shape[: len(indices)]), math.prod(rest)
-    wide = low.expanded(low.typed(values, out), [*map(int, index.shape), *rest])
-    rows, sources = low.reshaped(index, [count]), low.reshaped(wide, [count, width])
-    if accumulate:
-        return low.ops.add(x, low.reshaped(_summed_rows(low, sources, rows, num_rows), shape))
-    table = low.ops.reshape(x, [num_rows, width])
-    return low.reshaped(low.ops.scatter(table, low.ops.reshape(rows, [count, 1]), sources, 0), shape)
-
-
-def _scatter_refusal(node: torch.fx.Node) -> str:
-    x, axis, index = _meta(node.args[0]), node.args[1], _meta(node.args[2])
-    others = [k for k in range(x.dim()) if k != axis % max(1, x.dim())]
-    return "" if all(x.shape[k] == index.shape[k] for k in others) else "an index that is shorter than the tensor"
-
-
-@lowers("scatter.src", "scatter.value", unless=_scatter_refusal)
-def _scatter(low: Lowering, out: Any, x: Tensor, axis: int, index: Tensor, source: Any) -> Tensor:
-    axis = _axis(axis, x)
-    ops = low.ops
-    if not isinstance(source, Tensor) and int(index.shape[axis]) == 1:
-        size = int(x.shape[axis])
-        line = ops.reshape(ops.iota(size, dtype=index.dtype), [size if k == axis else 1 for k in range(x.ndim)])
-        return ops.where(ops.eq(line, index), low.tensor(source, low.data_type(out)), x)
-    shape = [int(size) for size in index.shape]
-    source = low.tensor(source, low.data_type(out), shape)
-    for k, size in enumerate(shape):
-        source = low.part(source, k, 0, size)
-    return ops.scatter(x, index, low.typed(source, out), axis)

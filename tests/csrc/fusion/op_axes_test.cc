@@ -73,6 +73,13 @@ TEST(Axes, TakeAlongAxis) {
             "a0>0 gathered, b0>0 same, a1>1 same, b1>1 broadcast");
 }
 
+TEST(Axes, IndexSum) {
+  EXPECT_EQ(Links("%a: f32[i0, i1, b:5], %b: i64[i1]", "index_sum(%a, %b) {axis=1, size=i0}"),
+            "a0>0 same, b0>1 opaque, a2>2 broadcast, a1>3 contracted, b0>3 contracted");
+  EXPECT_EQ(Links("%a: bf16[7], %b: i32[7]", "index_sum(%a, %b) {axis=0, size=3}"),
+            "b0>0 opaque, a0>1 contracted, b0>1 contracted");
+}
+
 TEST(Axes, Reshape) {
   EXPECT_EQ(Links("%a: f32[i0, 12, i1]", "reshape(%a) {shape=[i0, 3, 4, i1]}"),
             "a0>0 same, a1>1 split_outer, a1>2 split_inner, a2>3 same");

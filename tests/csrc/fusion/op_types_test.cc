@@ -92,6 +92,12 @@ TEST(Shape, Types) {
   EXPECT_EQ(take("[1, i1]", "[i2, 4]"), "bf16[i2, 4]");
   EXPECT_EQ(take("[b:3, i1]", "[b:3, b:4]"), "bf16[b:3, b:4]");
   EXPECT_EQ(take("[2, b:8]", "[b:2, 4]"), "bf16[2, 4]");
+  const auto sum = [](const std::string& x, const std::string& y, const std::string& attrs) {
+    return TypeOfY("%a: f16" + x + ", %b: i32" + y, "%y = index_sum(%a, %b) {" + attrs + "}");
+  };
+  EXPECT_EQ(sum("[i0, b:3]", "[i0]", "axis=0, size=5"), "f16[5, 3, r:i0]");
+  EXPECT_EQ(sum("[4, i0]", "[i1]", "axis=-1, size=2*i1"), "f16[4, 2*i0, r:i0]");
+  EXPECT_EQ(sum("[0]", "[0]", "axis=0, size=0"), "f16[0, r:0]");
 }
 
 TEST(Pointwise, ConstantsThatTheOperandsDoNotHold) {
@@ -182,6 +188,8 @@ TEST(Guards, AreRecorded) {
   EXPECT_EQ(guards("%x: f32[i0]", "%y = argmin(%x) {axis=0, keepdim=true}"), "1 <= i0 (argmin over axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0], %k: i64[2]", "%y = take_along_axis(%x, %k) {axis=0}"),
             "1 <= i0 (take_along_axis over axis 0 of %x); ");
+  EXPECT_EQ(guards("%x: f32[i0], %k: i64[i0]", "%y = index_sum(%x, %k) {axis=0, size=i0 - 2}"),
+            "0 <= i0 - 2 (index_sum to an extent of i0 - 2); ");
   EXPECT_EQ(guards("%x: f32[i0, i1], %k: i64[i2, 3]", "%y = gather(%x, %k) {axis=1}"),
             "1 <= i1 (gather over axis 1 of %x); i2 <= i0 (gather from axis 0 of %x); ");
   EXPECT_EQ(guards("%x: f32[i0]", "%k = constant() {value=-3.0, dtype=i64}\n%y = select(%x, %k) {axis=0}"),

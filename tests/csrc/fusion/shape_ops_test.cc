@@ -107,6 +107,21 @@ TEST(ShapeOps, GatherAndIndexSelect) {
   EXPECT_EQ(of("index_select(%x, %k) {axis=0}", I64({0}, {}), "i64[0]"), Numbers{});
 }
 
+TEST(ShapeOps, IndexSum) {
+  const auto of = [](const std::string& attrs, const HostTensor& x, const HostTensor& indices) {
+    return ToDoubles(
+        Execute(Program("%x: f32[i0, i1], %k: i64[i2]", "%y = index_sum(%x, %k) {" + attrs + "}"), {x, indices}));
+  };
+  const HostTensor x = F32({3, 2}, {1, 2, 10, 20, 100, 200});
+  EXPECT_EQ(of("axis=0, size=4", x, I64({3}, {2, 0, 2})), (Numbers{10, 20, 0, 0, 101, 202, 0, 0}));
+  EXPECT_EQ(of("axis=-1, size=1", x, I64({2}, {0, 0})), (Numbers{3, 30, 300}));
+  // Negative indices count from the end; beyond either end lies the row at that end.
+  EXPECT_EQ(of("axis=0, size=3", x, I64({3}, {-1, -4, 7})), (Numbers{10, 20, 0, 0, 101, 202}));
+  EXPECT_EQ(of("axis=0, size=2", F32({0, 2}, {}), I64({0}, {})), (Numbers{0, 0, 0, 0}));
+  // What is infinite stays in its row.
+  EXPECT_EQ(of("axis=0, size=3", F32({3, 1}, {kInf, 2, 3}), I64({3}, {1, 0, 0})), (Numbers{5, kInf, 0}));
+}
+
 TEST(ShapeOps, ScatterPutsTheLastOfEqualIndices) {
   const auto of = [](const std::string& attrs, const HostTensor& indices, const HostTensor& z) {
     const std::string types = "%x: f32[2, 4], %k: i64[i0, i1], %z: f32[i2, i3]";

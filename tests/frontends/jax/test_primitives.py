@@ -274,6 +274,19 @@ CASES: dict[str, tuple[Callable[..., Any], ...]] = {
         of(I, 5000, low=0, high=11),
         lambda rng: np.where(rng.random((5000, 8)) < 2e-4, rng.choice(SPECIAL[:3], (5000, 8)), 1).astype(F),
     ),
+    "scatter-add:none": (
+        lambda x, i, u: lax.scatter_add(x, i, u, ADDED, mode="clip"),
+        of(F, 5, 6),
+        of(I, 0, 2),
+        of(F, 0, 2, 3),
+    ),
+    "scatter-add:i": (lambda x, i, u: x.at[i].add(u * 2**29), of(I, 5, 3), of(I, 9, low=-7, high=7), of(I, 9, 3)),
+    "scatter-add:infinite": (
+        lambda x, i, u: x.at[i].add(u),
+        of(F, 9, 12),
+        lambda rng: np.array([4, 2, 4], I),
+        lambda rng: np.stack([np.arange(12), np.resize(SPECIAL, 12), np.ones(12)]).astype(F),
+    ),
     "scatter-add:bh": (lambda x, i, u: x.at[i].add(u), of(B, 7, 9), of(I, 9, low=0, high=7), of(B, 9, 9)),
     "scatter-add:middle": (lambda x, i, u: x.at[:, i].add(u), of(F, 2, 5, 3), of(I, 4, low=0, high=5), of(F, 2, 4, 3)),
     "scatter-add:pairs": (

@@ -27,6 +27,8 @@ X = torch.tensor([[0.0, -0.0, 1.5, -2.5], [INF, -INF, NAN, 1e-3], [3.0, -7.0, 0.
 WHOLE = torch.tensor([[3, -7, 0, 5], [2, 9, -1, 4], [-6, 1, 8, 2]])
 INDEX = torch.tensor([2, 0, 2, 1])
 
+BACKWARD = torch.ops.aten.embedding_dense_backward
+
 WORDS = torch.tensor([[3.0, NAN, -1.0, 3.0], [0.0, -0.0, INF, 0.0]])
 
 CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
@@ -176,6 +178,52 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
             x.slice_scatter(s[:, :2], 1, 1, 3),
         ],
         [_floats(3, 4), torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]]), _floats(3, 4)],
+    ),
+    "table gradients": (
+        lambda g, i: [
+            BACKWARD(g, i, 6, -1, False),
+            BACKWARD(g, i.int(), 6, 2, False),
+            BACKWARD(g, i, 6, -1, True),
+            BACKWARD(g.bfloat16().view(1, 3, 4), i.view(1, 3), 7, 5, False),
+            BACKWARD(g.double(), i, 6, 5, True),
+        ],
+        [X, torch.tensor([2, 5, 2])],
+    ),
+    "table gradients of nothing": (
+        lambda g, i: [BACKWARD(g, i, 4, -1, False), BACKWARD(g.view(2, 0, 3), i.view(2, 0), 4, 1, True)],
+        [_floats(0, 3), torch.zeros(0, dtype=torch.int64)],
+    ),
+    "sums by index": (
+        lambda x, i, v: [
+            x.index_put((i,), v, accumulate=True),
+            x.index_put((i - 3,), v[0], accumulate=True),
+            x.index_put((i, i.flip(0)), v[:, 0], accumulate=True),
+            x.index_add(0, i, v),
+            x.index_add(1, i, v[:3], alpha=-2),
+            x.index_add(0, i[:0], v[:0]),
+            x.double().index_put((i.int(),), v.double(), accumulate=True),
+        ],
+        [X, INDEX, torch.cat([X, X[:1] - 3])],
+    ),
+    "sums by index of 16 bits": (
+        lambda x, i, v: [x.index_put((i,), v, accumulate=True), torch.zeros_like(x).index_add(0, i, v)],
+        [_floats(3, 4, dtype=torch.bfloat16), INDEX, _floats(4, 4, dtype=torch.bfloat16)],
+    ),
+    "sums of integers by index": (
+        lambda x, i: [x.index_add(0, i, x[i]), x.index_put((i,), x[i].int() + 2**30, accumulate=True)],
+        [WHOLE.int(), INDEX],
+    ),
+    "sums by place": (
+        lambda x, i, v: [
+            x.scatter_add(1, i, v),
+            x.scatter_add(0, i[:, :2] % 3, v),
+            x.scatter_add(-1, i[:2, :1], v),
+            x.scatter_add(1, i[:0], v),
+            x.scatter_reduce(1, i, v, "sum"),
+            x.double().scatter_add(1, i, v.double()),
+            x.sum().scatter_add(0, i[0, 0], v[0, 1]),
+        ],
+        [X, torch.tensor([[0, 1, 1, 1], [3, 3, 1, 0], [2, 2, 2, 2]]), X.flip(1)],
     ),
     "bfloat16": (
         lambda x: [x * 1.1, x.float() + 1, x.sum(1), x @ x.t(), x.softmax(-1)],

@@ -340,15 +340,15 @@ def test_a_program_that_is_refused_runs_in_pytorch() -> None:
     for _ in range(2):
         assert torch.equal(f(x, i), x.index_put((i,), torch.tensor(True), accumulate=True).logical_not())
     report = hostir.torch.report()
-    assert any(op == "index_put.default" and "matmul" in why for op, why in report.fallen), report
+    assert any(op == "index_put.default" and "index_sum" in why for op, why in report.fallen), report
     assert report.bytes == 0.0
 
 
-def test_gradients_by_frequency_run_in_pytorch() -> None:
+def test_gradients_by_frequency() -> None:
     tables = [nn.Embedding(6, 4, scale_grad_by_freq=True)]
     tables.append(copy.deepcopy(tables[0]))
     words = torch.tensor([1, 1, 1, 5])
     torch.compile(tables[0], backend="hostir")(words).sum().backward()
     tables[1](words).sum().backward()
     torch.testing.assert_close(tables[0].weight.grad, tables[1].weight.grad)
-    assert ("embedding_dense_backward.default", "scale_grad_by_freq") in hostir.torch.report().fallen
+    assert not hostir.torch.report().fallen

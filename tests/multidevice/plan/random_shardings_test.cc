@@ -118,7 +118,7 @@ void AnnotateAtRandom(Prng& prng, Prng& dealer, ir::Graph& graph, const std::vec
 }
 
 struct Tally {
-  int run = 0, uneven = 0, pinned = 0;
+  int run = 0, refused = 0, uneven = 0, pinned = 0;
   std::map<std::string, int, std::less<>> communications;
 };
 
@@ -169,6 +169,11 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
   const Status status = ir::Verify(*(*local).graph);
   ASSERT_TRUE(status.ok()) << status.ToString() << ir::Print(*(*local).graph);
   const auto got = SpmdEvaluator(*local, program.sizes).Run(program.inputs);
+  // A guard of a resharding: an axis that is stored once and has no element stores one more than it has.
+  if (got.status().code() == Code::kInvalidArgument && got.status().message().ends_with("is stored once")) {
+    ++tally.refused;
+    return;
+  }
   ASSERT_TRUE(got.ok()) << got.status().ToString() << "\n" << ir::Print(*graph) << ir::Print(*(*local).graph);
   const auto want = fusion::Interpret(*program.graph, program.inputs);
   ASSERT_TRUE(want.ok()) << want.status().ToString();
@@ -199,12 +204,13 @@ TEST_P(RandomShardings, EqualTheUnsharded) {
     RunSeed(seed, GetParam(), tally);
     if (HasFatalFailure()) return;
   }
-  std::string text = base::Cat(tally.run, " programs equal, ", tally.uneven, " with uneven blocks, ", tally.pinned,
-                               " planned for their sizes;");
+  std::string text = base::Cat(tally.run, " programs equal, ", tally.refused, " refused, ", tally.uneven,
+                               " with uneven blocks, ", tally.pinned, " planned for their sizes;");
   for (const auto& [type, n] : tally.communications) base::Append(text, " ", type, " ", n);
   std::cout << text << "\n";
   if (only != 0) return;
-  EXPECT_EQ(tally.run, static_cast<int>(count));
+  EXPECT_EQ(tally.run + tally.refused, static_cast<int>(count));
+  EXPECT_LE(tally.refused * 50, static_cast<int>(count));
   EXPECT_GE(tally.uneven * 4, static_cast<int>(count)) << "too few uneven blocks to tell";
   for (const char* type : {"Allreduce", "Allgather", "AllToAll", "ReduceScatter", "Broadcast", "SendRecv"}) {
     EXPECT_GT(tally.communications[type], 0) << "no program needs a " << type;

@@ -401,7 +401,7 @@ class Opened final : public CublasLt {
   Opened(device::Device& device, const CublasLtOptions& options, const Api& api, cublasLtHandle_t handle)
       : library_(device, options, api, handle) {}
 
-  Result<std::unique_ptr<DeviceCall>> Make(const Desc& desc) override {
+  Result<std::unique_ptr<DeviceCall>> Make(const ProductDesc& desc) override {
     HIR_ASSIGN(const Problem problem, Normalize(desc));
     HIR_ASSIGN(Gemm gemm, MakeGemm(desc, problem));
     if (gemm.calls.empty() || gemm.k == 0) {

@@ -38,7 +38,7 @@ struct CublasLtOptions {
 class DeviceCall {
  public:
   virtual ~DeviceCall() = default;
-  // Queues the call and returns; inputs in the order of Desc::inputs, the output overlaps none of them. What the
+  // Queues the call and returns; inputs in the order of ProductDesc::inputs, the output overlaps none of them. What the
   // library refuses then fails the stream.
   virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
   // "cublaslt 13.0.2", "nothing" (an empty result), "fill" (a sum of nothing): for explain and benchmarks.
@@ -57,7 +57,7 @@ class CublasLt {
   // Chooses an algorithm, which takes 10 to 100 us and is remembered for equal problems: make calls when sizes are
   // known, not in a run. Errors: as Normalize's; kUnimplemented for other types than f16, bf16, f32, f64, and for what
   // cuBLASLt has no algorithm for; those of Device::Allocate for workspaces.
-  virtual Result<std::unique_ptr<DeviceCall>> Make(const Desc& desc) = 0;
+  virtual Result<std::unique_ptr<DeviceCall>> Make(const ProductDesc& desc) = 0;
 };
 
 }  // namespace hir::codegen::library

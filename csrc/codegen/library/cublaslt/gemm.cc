@@ -14,7 +14,7 @@ using base::Cat;
 constexpr int64_t kBatchesMax = INT32_MAX;       // The library counts them in 32 bits.
 constexpr int64_t kCallsMax = int64_t{1} << 16;  // Each is a kernel.
 
-Status CheckType(const Desc& desc, DType dtype) {
+Status CheckType(const ProductDesc& desc, DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
     case DType::kBFloat16:
@@ -59,7 +59,7 @@ void SplitSingles(Problem& p, int64_t a_span, int64_t b_span) {
 }
 
 // The matrix whose element (i, j) lies at i * row + j * column. One of the strides is 1.
-Result<Matrix> MakeMatrix(const Desc& desc, int64_t rows, int64_t row, int64_t columns, int64_t column) {
+Result<Matrix> MakeMatrix(const ProductDesc& desc, int64_t rows, int64_t row, int64_t columns, int64_t column) {
   // A stride along an axis of extent 1 means nothing, but must not look wrong.
   if ((rows == 1 || row == 1) && (columns == 1 || column >= rows))
     return Matrix{.rows = rows, .columns = columns, .ld = columns == 1 ? rows : column};
@@ -71,7 +71,7 @@ Result<Matrix> MakeMatrix(const Desc& desc, int64_t rows, int64_t row, int64_t c
 }
 
 // The longest axis is the library's batch, the others are calls of their own.
-Status MakeBatches(const Desc& desc, const Problem& p, Gemm& gemm) {
+Status MakeBatches(const ProductDesc& desc, const Problem& p, Gemm& gemm) {
   size_t own = p.batches.size();
   for (size_t i = 0; i < p.batches.size(); ++i) {
     const bool fits = p.batches[i].extent <= kBatchesMax;
@@ -107,7 +107,7 @@ std::string ToString(const Matrix& m) {
 
 }  // namespace
 
-Result<Gemm> MakeGemm(const Desc& desc, Problem p) {
+Result<Gemm> MakeGemm(const ProductDesc& desc, Problem p) {
   HIR_TRY(CheckType(desc, p.dtype));
   Gemm gemm = {.dtype = p.dtype, .k = p.k, .bias = p.bias, .epilogue = p.epilogue, .tf32 = p.tf32};
   const bool empty =

@@ -50,7 +50,7 @@ struct Gemm {
 };
 
 // Errors: kUnimplemented for element types and strides that cuBLASLt does not know.
-Result<Gemm> MakeGemm(const Desc& desc, Problem problem);
+Result<Gemm> MakeGemm(const ProductDesc& desc, Problem problem);
 
 // "f16 left [8, 16, ld 16]' ...": everything an algorithm depends on.
 std::string ToString(const Gemm& gemm);

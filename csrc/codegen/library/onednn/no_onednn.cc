@@ -3,6 +3,6 @@
 
 namespace hir::codegen::library {
 
-Result<std::unique_ptr<Call>> Make(const Desc& desc, const Options&) { return MakeLoops(desc); }
+Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options&) { return MakeLoops(desc); }
 
 }  // namespace hir::codegen::library

@@ -136,7 +136,7 @@ class OneDnn final : public Call {
 
 }  // namespace
 
-Result<std::unique_ptr<Call>> Make(const Desc& desc, const Options& options) {
+Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options& options) {
   HIR_ASSIGN(const Problem problem, Normalize(desc));
   int64_t elements = problem.m * problem.n;
   for (const Batch& batch : problem.batches) elements *= batch.extent;

@@ -13,6 +13,6 @@ struct Options {
 
 // Making a call takes 0.2 to 2 ms, the first one 7: make calls when sizes are known, not in a run. Errors: as
 // MakeLoops.
-Result<std::unique_ptr<Call>> Make(const Desc& desc, const Options& options);
+Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options& options);
 
 }  // namespace hir::codegen::library

@@ -252,6 +252,10 @@ Emulator::~Emulator() {
 
 Result<int> Emulator::Add(const KernelPlan& plan) {
   HIR_ASSIGN(const Source source, EmitCuda(plan));
+  return Add(source);
+}
+
+int Emulator::Add(const Source& source) {
   plans_.push_back({base::Join(source.parts, ""), source.kernels});
   return static_cast<int>(plans_.size()) - 1;
 }

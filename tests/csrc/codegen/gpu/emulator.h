@@ -23,6 +23,8 @@ class Emulator {
   ~Emulator();
   // Returns the plan's number.
   Result<int> Add(const KernelPlan& plan);
+  // Kernels that are written by hand.
+  int Add(const Source& source);
   // Compiles what was added.
   Status Build();
   // Kernel `kernel` of plan `plan` on `args` for a grid of `items`. Misaligned and wild accesses trap.

@@ -101,7 +101,7 @@ double ToleranceOf(DType dtype, int64_t k) {
   return 0;
 }
 
-void Check(const Desc& desc, const std::vector<Data>& inputs, Data output,
+void Check(const ProductDesc& desc, const std::vector<Data>& inputs, Data output,
            const std::function<double(const std::vector<int64_t>&)>& expected, int64_t k) {
   for (const bool fast : {false, true}) {
     auto call = fast ? Make(desc, {.num_threads = 2}) : MakeLoops(desc);
@@ -214,7 +214,7 @@ TEST(Library, Linear) {
           const Data x = MakeData(prng, dtype, x_shape), w = MakeData(prng, dtype, {17, k}),
                      bias = MakeData(prng, dtype, {17});
           const Data y = MakeData(prng, dtype, y_shape);
-          Desc desc = {"linear", {x.tensor, w.tensor}, y.tensor};
+          ProductDesc desc = {"linear", {x.tensor, w.tensor}, y.tensor};
           std::vector<Data> inputs = {x, w};
           if (with_bias) {
             desc.inputs.push_back(bias.tensor);
@@ -262,10 +262,10 @@ TEST(Library, Epilogues) {
             const Data x = MakeData(prng, dtype, {2, 9, k}), bias = MakeData(prng, dtype, {21});
             const Data w = linear ? MakeData(prng, dtype, {21, k}) : MakeData(prng, dtype, {k, 21});
             const Data y = MakeData(prng, dtype, {2, 9, 21});
-            Desc desc = {.op = linear ? "linear" : "matmul",
-                         .inputs = {x.tensor, w.tensor},
-                         .output = y.tensor,
-                         .epilogue = epilogue};
+            ProductDesc desc = {.op = linear ? "linear" : "matmul",
+                                .inputs = {x.tensor, w.tensor},
+                                .output = y.tensor,
+                                .epilogue = epilogue};
             std::vector<Data> inputs = {x, w};
             if (with_bias) {
               desc.inputs.push_back(bias.tensor);
@@ -297,7 +297,7 @@ TEST(Library, EpiloguesRoundOnce) {
   ASSERT_NE(once, twice);
   const Tensor one = {DType::kBFloat16, {64, 64}, {64, 1}};
   for (const bool fast : {false, true}) {
-    const Desc desc = {.op = "matmul", .inputs = {one, one}, .output = one, .epilogue = Epilogue::kGelu};
+    const ProductDesc desc = {.op = "matmul", .inputs = {one, one}, .output = one, .epilogue = Epilogue::kGelu};
     std::vector<std::byte> a(8192), b(8192), c(8192);
     for (int64_t i = 0; i < 64; ++i) {
       Put(a.data() + i * 130, DType::kBFloat16, factor);
@@ -317,7 +317,7 @@ TEST(Library, EpiloguesKeepNaN) {
     for (const Epilogue epilogue : kEpilogues) {
       SCOPED_TRACE(base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue)));
       const Tensor square = {dtype, {64, 64}, {64, 1}};
-      const Desc desc = {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
+      const ProductDesc desc = {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
       const int64_t size = DTypeBytes(dtype);
       std::vector<std::byte> a(static_cast<size_t>(4096 * size)), b = a, c = a;
       for (int64_t i = 0; i < 64; ++i) {

@@ -33,7 +33,7 @@ TEST(CpuLibraries, OneCallOnTwoStreamsAtOnce) {
   const auto device = *device::CreateHostDevice({.num_threads = 2});
   const host::LibraryTensor tensor = {.dtype = DType::kFloat32, .shape = {kSize, kSize}, .strides = {kSize, 1}};
   const auto libraries = MakeCpuLibraries(1);
-  auto call = libraries->Make({.op = "linear", .inputs = {tensor, tensor}, .output = tensor});
+  auto call = libraries->Make(host::ProductDesc{.op = "linear", .inputs = {tensor, tensor}, .output = tensor});
   ASSERT_TRUE(call.ok()) << call.status().ToString();
   std::vector<Lane> lanes(2);
   for (size_t i = 0; i < lanes.size(); ++i) {

@@ -56,7 +56,8 @@ class CublasLtStreams : public ::testing::Test {
   };
 
   // The operands are copied in stream order in front of the call.
-  Result<Queued> Queue(const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes, device::Stream& stream) {
+  Result<Queued> Queue(const ProductDesc& desc, const std::vector<Bytes>& inputs, int64_t bytes,
+                       device::Stream& stream) {
     Queued queued;
     std::vector<device::Buffer> buffers;
     for (const Bytes& input : inputs) {
@@ -96,7 +97,7 @@ TEST_F(CublasLtStreams, CallsOnSeveralStreamsAtOnce) {
     Case c = RandomCase(prng, 20);
     // Not every layout has an algorithm with one, and streams are the point here.
     c.epilogue = Epilogue::kNone;
-    CheckCase(c, prng, [&](const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes) -> Result<Bytes> {
+    CheckCase(c, prng, [&](const ProductDesc& desc, const std::vector<Bytes>& inputs, int64_t bytes) -> Result<Bytes> {
       std::vector<Queued> queued;
       for (const auto& stream : streams_) {
         HIR_ASSIGN(queued.emplace_back(), Queue(desc, inputs, bytes, *stream));

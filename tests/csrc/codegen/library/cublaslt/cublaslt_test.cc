@@ -118,7 +118,7 @@ class CublasLtTest : public ::testing::Test {
   }
 
   // With operands that begin `offset` bytes behind an aligned address.
-  Result<Bytes> Run(const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes, int64_t offset = 0) {
+  Result<Bytes> Run(const ProductDesc& desc, const std::vector<Bytes>& inputs, int64_t bytes, int64_t offset = 0) {
     HIR_ASSIGN(const auto call, library_->Make(desc));
     return RunCall(*call, inputs, bytes, offset);
   }
@@ -148,7 +148,7 @@ class CublasLtTest : public ::testing::Test {
   }
 
   Runner runner(int64_t offset = 0) {
-    return [this, offset](const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes) {
+    return [this, offset](const ProductDesc& desc, const std::vector<Bytes>& inputs, int64_t bytes) {
       return Run(desc, inputs, bytes, offset);
     };
   }
@@ -246,7 +246,7 @@ TEST_F(CublasLtTest, WithoutActivationsOtherEpiloguesAreRefused) {
   auto opened = CublasLt::Open(device_, options);
   ASSERT_TRUE(opened.ok());
   const Tensor x = {DType::kFloat32, {8, 8}, {8, 1}};
-  Desc desc = {.op = "matmul", .inputs = {x, x}, .output = x, .epilogue = Epilogue::kGelu};
+  ProductDesc desc = {.op = "matmul", .inputs = {x, x}, .output = x, .epilogue = Epilogue::kGelu};
   EXPECT_EQ((*opened)->Make(desc).status().ToString(),
             "UNIMPLEMENTED: cuBLASLt has no algorithm for f32 [8, 8] ld 8 batch 0 x [8, 8] ld 8 "
             "batch 0 -> [8, 8] ld 8 "
@@ -283,7 +283,7 @@ TEST_F(CublasLtTest, BetweenTheRowsOfAResultNothingIsWritten) {
       for (const Epilogue epilogue : {Epilogue::kNone, Epilogue::kRelu, Epilogue::kGelu}) {
         for (const bool bias : {false, true}) {
           SCOPED_TRACE(base::Cat(k, " ", n, " ", EpilogueName(epilogue), " ", bias));
-          Desc desc = {"linear", {{DType::kFloat32, {kRows, k}, {k, 1}}, {DType::kFloat32, {n, k}, {k, 1}}}};
+          ProductDesc desc = {"linear", {{DType::kFloat32, {kRows, k}, {k, 1}}, {DType::kFloat32, {n, k}, {k, 1}}}};
           if (bias) desc.inputs.push_back({DType::kFloat32, {n}, {1}});
           desc.epilogue = epilogue;
           desc.output = {DType::kFloat32, {kRows, n}, {n, 1}};

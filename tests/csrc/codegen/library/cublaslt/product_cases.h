@@ -47,7 +47,7 @@ struct Case {
 };
 
 // Runs one call: the result's bytes.
-using Runner = std::function<Result<Bytes>(const Desc&, const std::vector<Bytes>&, int64_t bytes)>;
+using Runner = std::function<Result<Bytes>(const ProductDesc&, const std::vector<Bytes>&, int64_t bytes)>;
 
 inline Tensor Described(const ir::Type& type) {
   Tensor tensor = {type.dtype, {}, {}};
@@ -69,7 +69,7 @@ inline void CheckCase(const Case& c, base::Prng& prng, const Runner& run, double
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   std::vector<fusion::HostTensor> inputs;
   std::vector<Bytes> stored;
-  Desc desc = {
+  ProductDesc desc = {
       .op = c.op, .output = Described(*(*graph)->outputs[0].value->type), .epilogue = c.epilogue, .tf32 = c.tf32};
   int64_t k = 1;
   for (const ir::Value* param : (*graph)->params) {

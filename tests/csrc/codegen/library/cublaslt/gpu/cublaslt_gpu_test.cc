@@ -40,7 +40,7 @@ class CublasLtOnGpu : public ::testing::Test {
 
   // With operands that begin `offset` bytes behind an aligned address.
   Runner runner(int64_t offset = 0) {
-    return [this, offset](const Desc& desc, const std::vector<Bytes>& inputs, int64_t bytes) -> Result<Bytes> {
+    return [this, offset](const ProductDesc& desc, const std::vector<Bytes>& inputs, int64_t bytes) -> Result<Bytes> {
       std::vector<std::unique_ptr<device::Allocation>> memory;
       std::vector<device::Buffer> buffers;
       const auto add = [&](int64_t size) -> Status {
@@ -73,7 +73,7 @@ class CublasLtOnGpu : public ::testing::Test {
   }
 
   // The result of one call on `inputs`.
-  std::vector<double> Products(const Desc& desc, const std::vector<std::vector<double>>& inputs) {
+  std::vector<double> Products(const ProductDesc& desc, const std::vector<std::vector<double>>& inputs) {
     const auto tensor = [](const Tensor& like, std::span<const double> values) {
       return fusion::TensorOf(like.dtype, like.shape, values);
     };
@@ -150,7 +150,7 @@ TEST_F(CublasLtOnGpu, EpiloguesAreOurFormulas) {
       for (const bool bias : {false, true}) {
         SCOPED_TRACE(base::Cat(DTypeName(dtype), " ", EpilogueName(epilogue), bias ? ", bias" : ""));
         const Tensor square = {dtype, {kSize, kSize}, {kSize, 1}}, row = {dtype, {kSize}, {1}};
-        Desc desc = {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
+        ProductDesc desc = {.op = "matmul", .inputs = {square, square}, .output = square, .epilogue = epilogue};
         std::vector<std::vector<double>> inputs = {x, one};
         if (bias) {
           desc.inputs.push_back(row);
