@@ -38,6 +38,11 @@ Access LaunchAccess(const ir::Op& op, int64_t operand) {
 const ir::OpSet kHostOps = {.name = "host", .ops = kTable, .verify = &VerifyHost, .declares = true};
 const ir::OpSet kUnorderedHostOps = {.name = "host", .ops = kTable, .verify = &VerifyUnordered, .declares = true};
 
+bool IsTransposed(const ir::Op& op, size_t operand) {
+  const std::string_view name = op.Name("transposed");
+  return operand < 2 && (name == "both" || name == (operand == 0 ? "x" : "y"));
+}
+
 Access AccessOf(const ir::Op& op, int operand) {
   const HostOp code = CodeOf(op);
   if (code == HostOp::kLaunch) return LaunchAccess(op, operand);

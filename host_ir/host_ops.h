@@ -31,6 +31,8 @@ enum class Access : uint8_t {
   kScratch,  // a workspace: like kReadWrite, but may hold anything before
 };
 Access AccessOf(const ir::Op& op, int operand);
+// Whether the last two axes of an operand of a product lie the other way round. REQUIRES: `op` is a `library`.
+bool IsTransposed(const ir::Op& op, size_t operand);
 
 inline bool Reads(Access access) { return access == Access::kRead || access == Access::kReadWrite; }
 inline bool Writes(Access access) { return access >= Access::kWrite; }

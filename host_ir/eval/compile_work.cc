@@ -53,12 +53,10 @@ Status Compiler::CompileLaunch(const ir::Op& op) {
 Status Compiler::CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSumCode> what) {
   const auto* const product = std::get_if<ProductCode>(&what);
   LibraryCode library = {.name = product == nullptr ? std::string(op.info->name) : product->op};
-  library.what = std::move(what);
   for (size_t i = 0; i < op.operands.size(); ++i) {
     HIR_ASSIGN(TensorCode tensor, Tensor(*op.operands[i]));
     tensor.buffer = BufferOf(op, i);
-    const std::string_view transposed = op.Name("transposed");
-    if ((i == 0 && transposed == "x") || (i == 1 && transposed == "y") || (i < 2 && transposed == "both")) {
+    if (product != nullptr && IsTransposed(op, i)) {
       const size_t rank = tensor.extents.size();
       if (rank < 2) return InvalidArgument(base::Cat("%", op.operands[i]->name, " has no two axes to swap"));
       std::swap(tensor.extents[rank - 2], tensor.extents[rank - 1]);
@@ -72,6 +70,7 @@ Status Compiler::CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSu
     }
     (i + 1 == op.operands.size() ? library.output : library.inputs.emplace_back()) = std::move(tensor);
   }
+  library.what = std::move(what);
   code_.libraries.push_back(std::move(library));
   return Add(op, Instr::Kind::kLibrary, code_.libraries.size() - 1);
 }

@@ -111,8 +111,7 @@ class Follower {
     }
     if (operands[0] == nullptr || operands[0]->axes.empty() || result->axes.empty()) return 0;
     HIR_ASSIGN(const double elements, ElementsOf(*result));
-    const std::string_view transposed = step.op->Name("transposed");
-    const size_t contracted = transposed == "x" || transposed == "both" ? 2 : 1;  // From behind.
+    const size_t contracted = IsTransposed(*step.op, 0) ? 2 : 1;  // From behind.
     if (operands[0]->axes.size() < contracted) return 0;
     HIR_ASSIGN(const int64_t terms, Value((operands[0]->axes.end() - static_cast<ptrdiff_t>(contracted))->extent));
     HIR_ASSIGN(const int64_t columns, Value(result->axes.back().extent));

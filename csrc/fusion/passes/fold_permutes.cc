@@ -3,8 +3,8 @@
 // Before: %a = permute(%x) {dims=[1, 0]}  %b = permute(%a) {dims=[1, 0]}  %c = permute(%d: of 3) {dims=[0, 1, 2]}
 // After:  %x for %b                                                       %d for %c
 //
-// A gradient of a weight that is read transposed is transposed twice: so written out it would take a pass over memory. A
-// value whose layout was decided keeps its op. Permutes that nothing reads any more are left to dce.
+// A gradient of a weight that is read transposed is transposed twice: written out it would take a pass over memory.
+// A value whose layout was decided keeps its op. Permutes that nothing reads any more are left to dce.
 #include "csrc/fusion/passes/fold_permutes.h"
 
 #include <unordered_map>

@@ -120,7 +120,10 @@ Backends CudaBackends() {
     return device::CopyShared(device, buffer, exported, way == CopyWay::kToExported);
   };
   backends.map_exported = [](device::Device& device, int exported, int64_t bytes) {
-    return device::MapShared(device, exported, bytes);
+    auto mapped = device::MapShared(device, exported, bytes);
+    if (mapped.ok()) return mapped;
+    return Result<std::unique_ptr<device::Allocation>>(InvalidArgument(base::Cat(
+        device.name(), ": no memory of a GPU of ", bytes, " bytes that it can reach: ", mapped.status().message())));
   };
   backends.make_communicator = &MakeCommunicator;
   backends.load_kernels = &LoadKernels;

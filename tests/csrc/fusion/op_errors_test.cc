@@ -305,6 +305,8 @@ TEST(Errors, UserPrograms) {
             "INVALID_ARGUMENT: matmul: write relu behind it; an epilogue is made by planning");
   EXPECT_EQ(check(Program("%x: f32[i0, i0], %b: f32[i0]", "%y = matmul(%x, %x, %b)")),
             "INVALID_ARGUMENT: matmul: add the bias behind it; matmul with a bias is made by planning");
+  EXPECT_EQ(check(Program("%x: f32[i0, i0]", "%y = matmul(%x, %x) {transposed=y}")),
+            "INVALID_ARGUMENT: matmul: permute the operand in front of it; transposed operands are made by planning");
   EXPECT_EQ(check(Program("%x: f32[i0, i0]", "%y = matmul(%x, %x) {precision=tf32}")), "OK");
   EXPECT_EQ(check("mesh @m = [0, 1]\n" + Program("%x: f32[@m.x + 1]", "%y = neg(%x)")),
             "INVALID_ARGUMENT: %x: @m.x is a mesh coordinate; extents of a program have none");

@@ -114,6 +114,48 @@ TEST(Products, CastsAroundAnActivationGoWithIt) {
   EXPECT_EQ(Fitted(Program("bf16", ops), codegen::kHopper), "%y = linear(%x, %w, %b) {epilogue=tanh_gelu}\n");
 }
 
+TEST(Products, TakeOperandsAsTheyLie) {
+  const auto fitted = [](const std::string& params, const std::string& ops) {
+    return Fitted(Cat("fusion @f(", params, ") {\n", ops, "  return %y\n}\n"), kCpu);
+  };
+  const std::string x = "%x: f32[i0, 8]", xt = "%x: f32[8, i0]";
+  const std::string turned_x = "  %a = permute(%x) {dims=[1, 0]}\n", turned_w = "  %c = permute(%w) {dims=[1, 0]}\n";
+  EXPECT_EQ(fitted(Cat(x, ", %w: f32[4, 8]"), Cat(turned_w, "  %y = matmul(%x, %c)\n")),
+            "%y = matmul(%x, %w) {transposed=y}\n");
+  EXPECT_EQ(fitted(Cat(xt, ", %w: f32[8, 4]"), Cat(turned_x, "  %y = matmul(%a, %w)\n")),
+            "%y = matmul(%x, %w) {transposed=x}\n");
+  EXPECT_EQ(fitted(Cat(xt, ", %w: f32[4, 8]"), Cat(turned_x, turned_w, "  %y = matmul(%a, %c)\n")),
+            "%y = matmul(%x, %w) {transposed=both}\n");
+  // The weight of linear lies transposed as matmul knows it.
+  EXPECT_EQ(fitted(Cat(xt, ", %w: f32[4, 8]"), Cat(turned_x, "  %y = linear(%a, %w)\n")),
+            "%y = matmul(%x, %w) {transposed=both}\n");
+  EXPECT_EQ(fitted(Cat(x, ", %w: f32[8, 4], %b: f32[4]"), Cat(turned_w, "  %y = linear(%x, %c, %b)\n")),
+            "%y = matmul(%x, %w, %b)\n");
+  // With what is behind the product, and where others read the permuted value, too.
+  EXPECT_EQ(fitted(Cat(x, ", %w: f32[4, 8], %b: f32[4]"),
+                   Cat(turned_w, "  %p = matmul(%x, %c)\n  %s = add(%p, %b)\n  %y = relu(%s)\n")),
+            "%y = matmul(%x, %w, %b) {epilogue=relu, transposed=y}\n");
+  EXPECT_EQ(fitted("%x: f32[4, 4]", Cat(turned_x, "  %p = matmul(%x, %a)\n  %y = add(%p, %a)\n")),
+            "%a = permute(%x) {dims=[1, 0]}\n%p = matmul(%x, %x) {transposed=y}\n%y = add(%p, %a)\n");
+  EXPECT_EQ(fitted("%x: f32[8, i0], %w: f32[8]", Cat(turned_x, "  %y = matmul(%a, %w)\n")),
+            "%y = matmul(%x, %w) {transposed=x}\n");
+  EXPECT_EQ(
+      fitted("%x: bf16[3, i0, 8], %w: bf16[3, 4, 8]", "  %c = permute(%w) {dims=[0, 2, 1]}\n  %y = matmul(%x, %c)\n"),
+      "%y = matmul(%x, %w) {transposed=y}\n");
+}
+
+TEST(Products, OtherPermutesStay) {
+  const auto stays = [](const std::string& params, const std::string& ops) {
+    const std::string fitted = Fitted(Cat("fusion @f(", params, ") {\n", ops, "  return %y\n}\n"), kCpu);
+    EXPECT_EQ(fitted.find("transposed"), std::string::npos) << fitted;
+    EXPECT_NE(fitted.find("permute"), std::string::npos) << fitted;
+  };
+  stays("%x: f32[i0, 8], %w: f32[8, 3, 4]", "  %c = permute(%w) {dims=[1, 0, 2]}\n  %y = matmul(%x, %c)\n");
+  stays("%x: f32[i0, 8], %w: f32[8, 4, 3]", "  %c = permute(%w) {dims=[2, 0, 1]}\n  %y = matmul(%x, %c)\n");
+  stays("%x: i32[i0, 8], %w: i32[4, 8]", "  %c = permute(%w) {dims=[1, 0]}\n  %y = matmul(%x, %c)\n");
+  stays("%x: f32[i0, 8], %w: f32[b:4, 8]", "  %c = permute(%w) {dims=[1, 0]}\n  %y = matmul(%x, %c)\n");
+}
+
 std::vector<fusion::HostTensor> RandomInputs(const ir::Graph& graph, base::Prng& prng) {
   std::vector<fusion::HostTensor> inputs;
   for (const ir::Value* param : graph.params) {
@@ -130,6 +172,38 @@ std::vector<fusion::HostTensor> RandomInputs(const ir::Graph& graph, base::Prng&
     inputs.push_back(fusion::WrittenOut(fusion::TensorOf(param->type->dtype, stored, values), shape));
   }
   return inputs;
+}
+
+// The sums have the same terms in the same order.
+TEST(Products, OfTransposedOperandsMeanTheSame) {
+  base::Prng prng(3);
+  int transposed = 0;
+  for (int i = 0; i < 300 && !::testing::Test::HasFailure(); ++i) {
+    const int64_t m = prng.Between(1, 5), n = prng.Between(1, 5), k = prng.Between(0, 5);
+    std::string batch;
+    if (prng.OneIn(2)) batch = Cat(prng.Between(1, 3), ", ");
+    const bool turns_x = prng.OneIn(2), turns_y = !turns_x || prng.OneIn(2), linear = batch.empty() && prng.OneIn(2);
+    const int64_t y[2] = {linear ? n : k, linear ? k : n};
+    const std::string dtype = prng.OneIn(2) ? "f32" : "bf16", dims = batch.empty() ? "[1, 0]" : "[0, 2, 1]";
+    const auto param = [&](bool turned, int64_t rows, int64_t columns) {
+      return Cat(dtype, "[", batch, turned ? columns : rows, ", ", turned ? rows : columns, "]");
+    };
+    const std::string text =
+        Cat("fusion @f(%x: ", param(turns_x, m, k), ", %y: ", param(turns_y, y[0], y[1]), ") {\n",
+            turns_x ? Cat("  %a = permute(%x) {dims=", dims, "}\n") : "",
+            turns_y ? Cat("  %c = permute(%y) {dims=", dims, "}\n") : "", "  %z = ", linear ? "linear" : "matmul", "(",
+            turns_x ? "%a" : "%x", ", ", turns_y ? "%c" : "%y", ")\n  return %z\n}\n");
+    SCOPED_TRACE(text);
+    const auto graph = Parsed(text), fitted = Parsed(text);
+    ASSERT_TRUE(FitProducts(*fitted, kCpu).ok());
+    EXPECT_EQ(fitted->body.first, fitted->body.last) << ir::Print(*fitted);
+    transposed += ir::Print(*fitted).find("transposed=") != std::string::npos ? 1 : 0;
+    const std::vector<fusion::HostTensor> inputs = RandomInputs(*graph, prng);
+    const auto want = fusion::Interpret(*graph, inputs), got = fusion::Interpret(*fitted, inputs);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ((*want)[0], (*got)[0]);
+  }
+  EXPECT_GT(transposed, 150);
 }
 
 // GPUs have no integer products: sums of products mean the same, have the same type, and fit kernels.
