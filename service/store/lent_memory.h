@@ -1,4 +1,4 @@
-// LentMemory: memory of a device that a client has lent, in which later tensors of its session lie: both sides see them.
+// LentMemory: memory of a device that a client has lent, in which later tensors of its session lie; both see them.
 #pragma once
 
 #include <cstdint>

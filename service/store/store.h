@@ -65,10 +65,10 @@ class TensorStore {
   Status CheckSession(std::string_view session) const;
 
   enum class Use { kUpload, kOutput, kLent };
-  // Memory for `spec`: of uploads zeroed; of outputs that are written on devices with memory of their own none here, but
-  // perhaps a place in what `session` has lent; of others perhaps what it freed before, with the bytes that were there.
-  // Lent memory is the client's. The bytes of outputs, and of what is lent, count from now on, but in lent memory; those
-  // of uploads as the owner of the charges adds to them, who then calls MakeRoom.
+  // Memory for `spec`: of uploads zeroed; of outputs that are written on devices with memory of their own none here,
+  // but perhaps a place in what `session` has lent; of others perhaps what it freed before, with the bytes that were
+  // there. Lent memory is the client's. The bytes of outputs, and of what is lent, count from now on, but in lent
+  // memory; those of uploads as the owner of the charges adds to them, who then calls MakeRoom.
   // Errors: kInvalidArgument  CheckSpec; kResourceExhausted  a limit, or the machine has no more.
   Result<std::shared_ptr<ShardSet>> Allocate(std::string_view session, const TensorSpec& spec, Use use);
   // Whether a tensor of `spec` can be lent memory. Errors: kFailedPrecondition.
