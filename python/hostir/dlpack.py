@@ -128,10 +128,8 @@ def _import_bfloat16(array: Any) -> np.ndarray[Any, Any] | None:
     shape = tensor.shape[: tensor.ndim]
     if 0 in shape:
         return np.empty(shape, ml_dtypes.bfloat16)
-    if tensor.strides:
-        strides = tensor.strides[: tensor.ndim]
-    else:
-        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    packed = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    strides = tensor.strides[: tensor.ndim] if tensor.strides else packed
     first = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
     start = tensor.data + tensor.byte_offset + 2 * first
