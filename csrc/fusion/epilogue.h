@@ -1,5 +1,5 @@
-// What a product (matmul, linear) does besides, by its attributes. `epilogue`: with its sums before they are rounded to
-// the result's type: "none" or the name of one of these ops.
+// Attributes of products (matmul, linear). `epilogue`: done to sums before they are rounded to the result's type, "none"
+// or the name of one of these ops.
 #pragma once
 
 #include <array>

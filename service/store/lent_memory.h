@@ -41,7 +41,7 @@ class LentPlace {
   ~LentPlace();
 
   int64_t shard() const { return memory_->shard().id; }
-  // Of the memory: lost where a process of the device's has died since.
+  // The memory's own: lost where a process of the device's has died since.
   Readiness::Condition condition() const { return memory_->tensor().condition(); }
   int64_t offset() const { return offset_; }
 

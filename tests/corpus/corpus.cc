@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the comment that starts so; none without it.
+// The rest of the comment that starts so; none without it.
 std::vector<std::string> WordsOf(const std::string& text, std::string_view start) {
   std::vector<std::string> found;
   const size_t at = text.find(start);
@@ -25,7 +25,7 @@ std::vector<std::string> WordsOf(const std::string& text, std::string_view start
   return found;
 }
 
-// Of the line "// Sizes: i0=6 i1=8".
+// From the line "// Sizes: i0=6 i1=8".
 fusion::SymbolValues SizesOf(const std::string& text) {
   fusion::SymbolValues sizes;
   for (const std::string& word : WordsOf(text, "// Sizes:")) {

@@ -33,7 +33,7 @@ struct IndexSumLaunch {
   std::vector<int64_t> args = {};
   int64_t grid = 0;
 };
-// What makes the output, in order; nothing where it has no element. Arguments are addresses.
+// The launches that make the output, in order; nothing where it has no element. Arguments are addresses.
 std::vector<IndexSumLaunch> LaunchesOf(const library::IndexSum& sum, int64_t updates, int64_t indices, int64_t output,
                                        int64_t workspace);
 

@@ -118,7 +118,7 @@ TEST(ShapeOps, IndexSum) {
   // Negative indices count from the end; beyond either end lies the row at that end.
   EXPECT_EQ(of("axis=0, size=3", x, I64({3}, {-1, -4, 7})), (Numbers{10, 20, 0, 0, 101, 202}));
   EXPECT_EQ(of("axis=0, size=2", F32({0, 2}, {}), I64({0}, {})), (Numbers{0, 0, 0, 0}));
-  // What is infinite stays in its row.
+  // Infinities stay in their row.
   EXPECT_EQ(of("axis=0, size=3", F32({3, 1}, {kInf, 2, 3}), I64({3}, {1, 0, 0})), (Numbers{5, kInf, 0}));
 }
 
