@@ -74,8 +74,9 @@ const plan::OverlapLimits::Team& LimitsOf(const Op& op, const plan::OverlapLimit
 
 // Whose rows are the first operand's.
 bool IsProduct(const Group& group) {
+  if (group.ops.size() != 1) return false;
   const Op& op = *group.ops[0];
-  return group.ops.size() == 1 && fusion::IsProduct(fusion::CodeOf(op)) && !fusion::TransposedOf(op).x;
+  return fusion::IsProduct(fusion::CodeOf(op)) && !fusion::TransposedOf(op).x;
 }
 
 std::optional<size_t> Uses::ProductOf(const Value* value) const {

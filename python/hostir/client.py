@@ -298,7 +298,7 @@ class Client:
         self._check_live(array)
         lent = self._transfers.lent
         view = lent.view(array._memory, array._memory_offset, array.shape, array.dtype, array)
-        if view is None and array._memory == 0:
+        if view is None and array._memory == 0 and array._run != 0:  # What comes by the host never lies there.
             lent.want(device, ordinal, array.nbytes)
         return view
 

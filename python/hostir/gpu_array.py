@@ -203,6 +203,11 @@ def joined(shape: Sequence[int], parts: Sequence[tuple[tuple[slice, ...], GpuVie
     return view
 
 
+def synchronize(ordinal: int) -> None:
+    """Waits for all that the GPU has to do in this process."""
+    _driver().synchronize(ordinal)
+
+
 def copying(ordinal: int) -> AbstractContextManager[None]:
     """Copies, which are done when it ends."""
     return _driver().copying(ordinal)
@@ -273,5 +278,6 @@ __all__ = [
     "joined",
     "rows",
     "strides_of",
+    "synchronize",
     "view_of",
 ]

@@ -9,7 +9,7 @@ import errno
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -22,17 +22,19 @@ from .errors import (
     Aborted,
     DataLoss,
     FailedPrecondition,
+    HostirError,
     InvalidArgument,
     NotFound,
     ResourceExhausted,
     Unavailable,
     Unimplemented,
 )
-from .lent import LentMemory
+from .lent import Block, LentMemory
 from .nodes import LEAST_BYTES, Nodes, NotReached
 from .reach import Reach
 from .sharding import Sharding
 from .wire import service_pb2 as pb
+from .wire import tensor_pb2
 
 _CHUNK_BYTES = 1 << 20
 _MAPPED_MAX = 8192  # Tensors of the daemon's whose memory is known here; a process has 65,530 mappings.
@@ -63,7 +65,7 @@ class Transfers:
         self._mapping = threading.Lock()  # Of the three above.
         self._nodes = nodes  # That keep shards.
         self._deadline = deadline
-        self.lent = LentMemory(self._lend)
+        self.lent = LentMemory(self._lend, self._take_back)
         self._chunk_bytes = min(_CHUNK_BYTES, chunk_bytes or _CHUNK_BYTES)
 
     @property
@@ -265,6 +267,7 @@ class Transfers:
         try:
             target = self.lent.target(reserved.shards, view.dtype)
             if target is not None and target.ordinal == view.ordinal:
+                gpu_array.synchronize(view.ordinal)  # Work on other streams may read what was there before.
                 with gpu_array.copying(view.ordinal):
                     gpu_array.copy(target, view)
                 tensor = self._commit(reserved.token)
@@ -294,9 +297,9 @@ class Transfers:
             except InvalidArgument:  # The ranks' GPUs cannot reach this one.
                 return None
 
-    def _lend(self, device: int, ordinal: int, nbytes: int) -> tuple[int, gpu_array.GpuView] | None:
+    def _lend(self, device: int, ordinal: int, nbytes: int) -> tuple[int, Block] | None:
         """Lends fresh memory of GPU ``ordinal``, which is the daemon's ``device``: its number there. None where that is
-        not possible."""
+        not possible now."""
         if self._path is None:
             return None
         header = pb.UploadHeader(session_id=self._session, shape=[nbytes])
@@ -313,12 +316,26 @@ class Transfers:
             finally:
                 memory.close_descriptor()
             committed = True
-            return int(tensor.memory), view
-        except (FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented):
+            return int(tensor.memory), Block(device, view, tensor.handle)
+        except HostirError:  # Of the daemon, of ranks that are restarted, of the GPU: arrays are copied meanwhile.
             return None
         finally:
             if token and not committed:
                 self._release(token)
+
+    def _take_back(self, blocks: Sequence[Block]) -> list[bool]:
+        """Which blocks the ranks have lost; those are freed there."""
+        try:
+            handles = [block.handle for block in blocks]
+            request = pb.WaitRequest(session_id=self._session, handles=handles, poll=True)
+            states = [tensor.state for tensor in self._call(self._stub.Wait, request).tensors]
+            lost = [state != tensor_pb2.TENSOR_STATE_READY for state in states]
+            handles = [block.handle for block, is_lost in zip(blocks, lost, strict=True) if is_lost]
+            if handles:
+                self._call(self._stub.Free, pb.FreeRequest(session_id=self._session, handles=handles))
+        except HostirError:
+            return [False] * len(blocks)
+        return lost
 
     def download_to_gpu(self, request: pb.DownloadRequest, ordinal: int, seconds: float | None) -> Any:
         """The elements in memory of GPU ``ordinal``, past the host. None where they do not go that way. Raises gRPC's

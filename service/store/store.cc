@@ -254,8 +254,10 @@ Result<std::shared_ptr<ShardSet>> TensorStore::AllocateInLent(std::string_view s
   if (mesh.num_devices() != 1 || bytes == 0) return none;
   const int64_t device = mesh.devices()[0];
   const std::scoped_lock lock(mutex_);
-  HIR_ASSIGN(const Session* found, FindSession(session));
-  for (const std::shared_ptr<LentMemory>& memory : found->lent) {
+  HIR_TRY(FindSession(session).status());
+  std::vector<std::shared_ptr<LentMemory>>& lent = sessions_.find(session)->second.lent;
+  std::erase_if(lent, [](const auto& memory) { return memory->tensor().condition().state != TensorState::kReady; });
+  for (const std::shared_ptr<LentMemory>& memory : lent) {
     if (memory->device() != device) continue;
     std::shared_ptr<const LentPlace> place = memory->Take(bytes);
     if (place == nullptr) continue;

@@ -251,3 +251,45 @@ def test_random_lives(client: hostir.Client) -> None:
         result, view, expected = random_.choice(alive)
         assert np.array_equal(result.numpy() if view is None else view.to_numpy(), expected), f"step {step}"
     assert mapped > 150
+
+
+def test_what_comes_by_the_host_asks_for_none(client: hostir.Client, driver: FakeDriver) -> None:
+    """Each step of an optimizer that is not compiled puts parameters anew."""
+    fd, values = scaled(100), np.arange(100, dtype=np.float32)
+    for _ in range(10):
+        put = client.put(values, next(iter(fd._inputs)))
+        assert client._map_on_gpu(put) is None
+        run(client, fd, put)
+    assert not driver.held
+
+
+def test_memory_that_ranks_have_lost_goes_back(client: hostir.Client, driver: FakeDriver) -> None:
+    fd, values = scaled(100), np.arange(100, dtype=np.float32)
+    for death in range(4):
+        client._map_on_gpu(run(client, fd, values))
+        assert client._map_on_gpu(run(client, fd, values)) is not None
+        gc.collect()
+        assert len(driver.held) == 1, f"after {death} deaths"
+        generation = client.status()["generation"]
+        os.kill(client.status()["devices"][0]["pid"], signal.SIGKILL)
+        eventually(lambda before=generation: client.status()["generation"] > before and client.status()["serving"])
+    client._map_on_gpu(run(client, fd, values))
+    run(client, fd, values)
+    gc.collect()
+    run(client, fd, values)
+    eventually(lambda: client.status()["tensor_bytes"] <= BLOCK + 400)
+
+
+def test_a_device_that_took_none_is_asked_later(
+    client: hostir.Client, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fd, values = scaled(100), np.arange(100, dtype=np.float32)
+    driver.is_full = True
+    client._map_on_gpu(run(client, fd, values))
+    client._map_on_gpu(run(client, fd, values))
+    driver.is_full = False
+    run(client, fd, values)
+    assert not driver.held, "a minute is not over"
+    monkeypatch.setattr(lent, "_REFUSED_SECONDS", 0.0)
+    client._map_on_gpu(run(client, fd, values))
+    assert client._map_on_gpu(run(client, fd, values)) is not None

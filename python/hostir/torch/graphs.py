@@ -373,8 +373,9 @@ def _on_host(graph: torch.fx.Graph) -> set[Node]:
         if node.op == "placeholder":
             is_made_so = is_scalar and isinstance(value, torch.Tensor)
         else:
-            inputs = [each for each in node.all_input_nodes if not _is_number(each)]
-            is_made_so = node.op == "call_function" and bool(inputs) and all(each in found for each in inputs)
+            inputs = node.all_input_nodes
+            is_made_so = node.op == "call_function" and any(each in found for each in inputs)
+            is_made_so &= all(each in found or (_is_number(each) and each.op == "placeholder") for each in inputs)
         if is_scalar and is_made_so and _name(node) != "copy_":
             found.add(node)
     return found

@@ -352,3 +352,34 @@ def test_gradients_by_frequency() -> None:
     tables[1](words).sum().backward()
     torch.testing.assert_close(tables[0].weight.grad, tables[1].weight.grad)
     assert not hostir.torch.report().fallen
+
+
+def test_numbers_of_the_host_and_sizes() -> None:
+    """A tensor without axes in the host's memory is a number of a run, also beside sizes that change."""
+
+    def scaled(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * (s * (x.shape[0] * 2)) + s.exp() * (x.shape[0] + x.shape[1]), s + 1
+
+    compiled = torch.compile(scaled, backend="hostir", dynamic=True)
+    for rows, number in ((3, 0.5), (5, -0.0), (7, float("inf")), (3, float("nan")), (4, 1e-40)):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64):
+            if dtype in (torch.int32, torch.int64) and not abs(number) < 1:
+                continue
+            x, s = torch.randn(rows, 4), torch.tensor(number).to(dtype)
+            for found, expected in zip(compiled(x, s), scaled(x, s), strict=True):
+                torch.testing.assert_close(found, expected, equal_nan=True)
+    assert hostir.torch.report().flops == 1.0
+
+
+def test_gradients_of_a_number_of_the_host() -> None:
+    def loss(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return (x * scale.exp()).square().mean()
+
+    x, scale = torch.randn(6, 5), torch.tensor(0.3, requires_grad=True)
+    compiled = torch.compile(loss, backend="hostir")
+    for _ in range(3):
+        (found,) = torch.autograd.grad(compiled(x, scale), scale)
+        (expected,) = torch.autograd.grad(loss(x, scale), scale)
+        torch.testing.assert_close(found, expected)
+        with torch.no_grad():
+            scale += 0.1
