@@ -1,5 +1,5 @@
-// Attributes of products (matmul, linear). `epilogue`: done to sums before they are rounded to the result's type, "none"
-// or the name of one of these ops.
+// Attributes of products (matmul, linear). `epilogue`: done to sums before they are rounded to the result's type:
+// "none" or the name of one of these ops.
 #pragma once
 
 #include <array>
