@@ -51,10 +51,10 @@ def drawn(text: str, folder: Path) -> list[str]:
     rng = np.random.default_rng(7)
     header = re.search(r"^fusion @\w+\((.*?)\) \{$", text, re.MULTILINE | re.DOTALL)
     assert header is not None
-    for name, dtype, shape in re.findall(r"%([\w.]+): (\w+)\[([\d, ]*)\]", header[1]):
-        assert dtype == "f32", f"{name} is {dtype}"
+    for name, dtype, shape in re.findall(r"%([\w.]+): (\w+)(?:\[([\d, ]*)\])?", header[1]):
+        assert dtype in ("f32", "f64"), f"{name} is {dtype}"  # f64: numbers on the host.
         values = rng.uniform(0 if name in said[1].split() else -1, 1, [int(size) for size in shape.split(",") if size])
-        np.save(folder / f"{name}.npy", np.asarray(values, np.float32))
+        np.save(folder / f"{name}.npy", np.asarray(values, np.float32 if dtype == "f32" else np.float64))
     return ["--in", str(folder)]
 
 

@@ -639,9 +639,14 @@ def play(world: World, fault: str, place: str) -> Situation:
     (wrong_plan if fault == "wrong plan" else PLAYS[place])(world, fault, situation)
     after = world.settled()
     with contextlib.suppress(AssertionError):
-        until(lambda: after.update(world.holdings()) or after == before, "what was there before", 8)
-    situation.leaks = ", ".join(f"{key} {before[key]} -> {after[key]}" for key in before if before[key] != after[key])
+        until(lambda: after.update(world.holdings()) or not _left(before, after), "what was there before", 8)
+    situation.leaks = ", ".join(f"{key} {before[key]} -> {after[key]}" for key in _left(before, after))
     return situation
+
+
+def _left(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs; fewer requests do not, of which one may have been about to end before."""
+    return [key for key in before if before[key] != after[key] and not (key == "requests" and after[key] < before[key])]
 
 
 # --- what is wanted -----------------------------------------------------------------------------------------------
