@@ -4,7 +4,6 @@
 // the program as it was written. HOSTIR_SEEDS=334 runs 1,002 programs on either.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <iostream>
 #include <ostream>
 
@@ -26,15 +25,7 @@ void PrintTo(const StreamCase& c, std::ostream* out) { *out << c.name << ", seed
 
 class StreamProperty : public ::testing::TestWithParam<StreamCase> {};
 
-// Whether a loop can do these is asked before axes are split over ranks: of merged ones, or a rank's part, it may not.
-constexpr std::string_view kRefused[] = {"reshape needs more than one chunk of its operands for a chunk of it",
-                                         "which is no whole number of turns"};
-
-bool IsRefused(const Status& status) {
-  return status.code() == Code::kUnimplemented && std::ranges::any_of(kRefused, [&](std::string_view why) {
-           return status.message().find(why) != std::string::npos;
-         });
-}
+constexpr std::string_view kRefused = "reshape needs more than one chunk of its operands for a chunk of it";
 
 // `ranks` null: simulated ones.
 void RunSeeds(const StreamCase& c, uint64_t count, Ranks* ranks) {
@@ -45,7 +36,8 @@ void RunSeeds(const StreamCase& c, uint64_t count, Ranks* ranks) {
   uint64_t refused = 0;
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     auto made = MakeShardedProgram(seed, c.mesh, c.ranks, {}, StreamsOf(seed));
-    if (IsRefused(made.status())) {
+    // Whether a loop can make a reshape's chunk is asked before axes are split over ranks: of merged ones it may not.
+    if (made.status().code() == Code::kUnimplemented && made.status().message().find(kRefused) != std::string::npos) {
       ++refused;
       continue;
     }
@@ -67,7 +59,7 @@ void RunSeeds(const StreamCase& c, uint64_t count, Ranks* ranks) {
             << seeds.first << " but " << refused << " that were refused: " << loops << " loops with " << shared
             << " segments; " << tally.Describe() << "\n";
   EXPECT_TRUE(seeds.count < 30 || loops > 0);
-  EXPECT_LE(refused, 1 + seeds.count / 20);
+  EXPECT_LE(refused * 20, seeds.count);
 }
 
 TEST_P(StreamProperty, EqualsTheProgramWithoutLoops) { RunSeeds(GetParam(), 60, nullptr); }

@@ -81,7 +81,11 @@ class Decomposition {
     }
     CarryStreamsBack(graph_, *result, [&](const ir::Value& value) { return made.contains(&value); });
     if (execution == wanted && !HasPartial(*result->type, wanted)) return op->next;
-    result->layout = LayoutFor(graph_, *result->type, execution, StreamsWithin(execution, streams));
+    std::vector<StreamAxis> executed = StreamsWithin(execution, streams);
+    std::erase_if(executed, [&](const StreamAxis& stream) {  // Turns are whole of what the result has on a rank.
+      return stream.kind == StreamAxis::Kind::kDealt && !AreCutAlike(wanted, stream.axes, execution, stream.axes);
+    });
+    result->layout = LayoutFor(graph_, *result->type, execution, executed);
     if (ReducedBySetOfTheUser(*result)) return op->next;
     return SetBehind(op, WithoutPartial(*result->type, wanted), streams)->next;
   }

@@ -165,6 +165,11 @@ const ir::Layout* LayoutFor(ir::Graph& graph, const ir::Type& type, const Placem
       ir::Layout{.mesh = placement.mesh, .transforms = graph.Copy(transforms), .parallel = graph.Copy(parallel)});
 }
 
+bool AreCutAlike(const Placement& a, std::span<const int> a_axes, const Placement& b, std::span<const int> b_axes) {
+  return std::ranges::equal(
+      a_axes, b_axes, [&](int x, int y) { return a.axes[static_cast<size_t>(x)] == b.axes[static_cast<size_t>(y)]; });
+}
+
 std::vector<StreamAxis> StreamsWithin(const Placement& placement, std::vector<StreamAxis> streams) {
   std::erase_if(streams, [&](const StreamAxis& stream) {
     for (size_t i = 0; stream.axes.size() > 1 && i < stream.axes.size(); ++i) {
@@ -176,29 +181,42 @@ std::vector<StreamAxis> StreamsWithin(const Placement& placement, std::vector<St
   return streams;
 }
 
+namespace {
+
+// Of a value that lies on no mesh nothing is cut.
+Result<Placement> PlacementOrNone(const ir::Value& value) {
+  if (value.layout != nullptr && value.layout->mesh != nullptr) return PlacementOf(value);
+  return Placement{nullptr, std::vector<Types>(value.type->axes.size())};
+}
+
+}  // namespace
+
 void CarryStreamsBack(ir::Graph& graph, const ir::Value& value, const std::function<bool(const ir::Value&)>& may) {
   const Result<std::vector<StreamAxis>> streams = StreamAxesOf(value);
   if (!streams.ok() || streams->empty() || value.def == nullptr || IsComposite(CodeOf(*value.def))) return;
   const StreamMap map(*value.def);
+  const Result<Placement> own_placement = PlacementOrNone(value);
+  if (!own_placement.ok()) return;
   for (size_t i = 0; i < value.def->operands.size(); ++i) {
     ir::Value& operand = *value.def->operands[i];
     if (operand.type->kind != ir::TypeKind::kTensor || operand.def == nullptr || !may(operand)) continue;
     const Result<std::vector<StreamAxis>> own = StreamAxesOf(operand);
     if (!own.ok() || !own->empty() || IsComposite(CodeOf(*operand.def))) continue;
     const StreamMap maker(*operand.def);
+    const Result<Placement> placement = PlacementOrNone(operand);
+    if (!placement.ok()) continue;
     std::vector<StreamAxis> carried;
     for (StreamAxis stream : *streams) {
       if (!map.CanCompute(stream)) break;
+      const std::vector<int> axes = stream.axes;
       stream.axes = map.Needed(static_cast<int>(i), stream);
       if (std::ranges::count(stream.axes, -1) > 0) break;
       for (int& axis : stream.axes) axis = ir::LogicalIndex(*operand.type, axis);
       if (!maker.CanCompute(stream)) break;
+      // Turns are whole of what the value has on a rank: of other parts they may be none.
+      if (stream.kind == StreamAxis::Kind::kDealt && !AreCutAlike(*own_placement, axes, *placement, stream.axes)) break;
       carried.push_back(std::move(stream));
     }
-    const bool placed = operand.layout != nullptr && operand.layout->mesh != nullptr;
-    const Result<Placement> placement =
-        placed ? PlacementOf(operand) : Placement{nullptr, std::vector<Types>(operand.type->axes.size())};
-    if (!placement.ok()) continue;
     carried = StreamsWithin(*placement, std::move(carried));
     if (carried.empty()) continue;
     operand.layout = LayoutFor(graph, *operand.type, *placement, carried);

@@ -43,6 +43,9 @@ int64_t Shares(const Placement& placement);
 // which devices hold parts, but for the outermost one in blocks.
 std::vector<StreamAxis> StreamsWithin(const Placement& placement, std::vector<StreamAxis> streams);
 
+// Whether the meshes cut each of these axes of one value as that one of the other.
+bool AreCutAlike(const Placement& a, std::span<const int> a_axes, const Placement& b, std::span<const int> b_axes);
+
 // Gives what `value` is computed from stream axes, as far as they follow from its own: the operands of its op that have
 // none, and so on. Only of values of which `may` says so: those that a pass made itself. (What the user wrote without a
 // stream axis is computed as a whole.)
