@@ -73,7 +73,7 @@ Result<std::string> NvrtcVersion();
 // nothing. Errors: kFailedPrecondition without NVRTC. Thread-safe.
 Status WarmCompiler();
 
-// What an artifact holds.
+// The contents of an artifact.
 struct Code {
   int architecture = 0;
   std::vector<KernelInfo> kernels;
@@ -110,7 +110,7 @@ class Compiler {
 
  private:
   using BuildFn = std::function<Result<Code>(size_t index)>;
-  // What of `source` is in no cache is made by `build`, on several threads.
+  // Parts of `source` that no cache has are made by `build`, on several threads.
   Result<Artifact> Compile(const Source& source, std::vector<std::string> names, int architecture,
                            const BuildFn& build);
   std::optional<std::string> Find(const std::string& key);

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/replacements.h"
 #include "csrc/ir/graph.h"
 
 namespace hir::fusion {
@@ -59,14 +60,10 @@ bool SameLayout(const ir::Layout* a, const ir::Layout* b) {
 
 Status Cse(ir::Graph& graph) {
   std::unordered_multimap<std::string, ir::Op*> known;
-  std::unordered_map<const ir::Value*, ir::Value*> replaced;
-  const auto current = [&](ir::Value* value) {
-    const auto found = replaced.find(value);
-    return found == replaced.end() ? value : found->second;
-  };
+  Replacements replaced;
   for (ir::Op* op = graph.body.first; op != nullptr;) {
     ir::Op* const next = op->next;
-    for (ir::Value*& operand : op->operands) operand = current(operand);
+    replaced.Apply(*op);
     if ((op->info->effects & ~static_cast<uint32_t>(ir::kLibrary)) == 0 && CodeOf(*op) != FusionOp::kSegmentSet) {
       std::string key = KeyOf(*op);
       const auto [first, last] = known.equal_range(key);
@@ -75,13 +72,13 @@ Status Cse(ir::Graph& graph) {
       if (same == last) {
         known.emplace(std::move(key), op);
       } else {
-        replaced.emplace(op->results[0], same->second->results[0]);
+        replaced.Replace(op->results[0], same->second->results[0]);
         graph.body.Erase(op);
       }
     }
     op = next;
   }
-  for (ir::Output& output : graph.outputs) output.value = current(output.value);
+  replaced.ApplyToOutputs(graph);
   return {};
 }
 

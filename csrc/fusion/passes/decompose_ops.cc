@@ -10,24 +10,20 @@
 #include "csrc/fusion/passes/decompose_ops.h"
 
 #include <set>
-#include <unordered_map>
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/decompose.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/placement.h"
+#include "csrc/fusion/passes/replacements.h"
 
 namespace hir::fusion {
 
 Status DecomposeOps(ir::Graph& graph) {
-  std::unordered_map<const ir::Value*, ir::Value*> replaced;
-  const auto current = [&](ir::Value* value) {
-    const auto found = replaced.find(value);
-    return found == replaced.end() ? value : found->second;
-  };
+  Replacements replaced;
   for (ir::Op* op = graph.body.first; op != nullptr;) {
     ir::Op* const next = op->next;
-    for (ir::Value*& operand : op->operands) operand = current(operand);
+    replaced.Apply(*op);
     if (IsComposite(CodeOf(*op))) {
       ir::Value& before = *op->results[0];
       ir::Builder builder(graph, graph.body, op);
@@ -51,13 +47,13 @@ Status DecomposeOps(ir::Graph& graph) {
       std::set<const ir::Value*> parts;  // Lookups only.
       for (ir::Op* made = op->prev; made != last; made = made->prev) parts.insert(made->results[0]);
       CarryStreamsBack(graph, *now, [&](const ir::Value& value) { return parts.contains(&value); });
-      replaced.emplace(&before, now);
+      replaced.Replace(&before, now);
       graph.TakeName(*now, before);
       graph.body.Erase(op);
     }
     op = next;
   }
-  for (ir::Output& output : graph.outputs) output.value = current(output.value);
+  replaced.ApplyToOutputs(graph);
   return {};
 }
 

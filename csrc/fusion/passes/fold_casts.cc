@@ -8,9 +8,8 @@
 // reads any more are left to dce.
 #include "csrc/fusion/passes/fold_casts.h"
 
-#include <unordered_map>
-
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/replacements.h"
 #include "csrc/ir/graph.h"
 
 namespace hir::fusion {
@@ -39,13 +38,9 @@ bool LiesAlike(const ir::Layout* wanted, const ir::Value& value) {
 }  // namespace
 
 Status FoldCasts(ir::Graph& graph) {
-  std::unordered_map<const ir::Value*, ir::Value*> replaced;
-  const auto current = [&](ir::Value* value) {
-    const auto found = replaced.find(value);
-    return found == replaced.end() ? value : found->second;
-  };
+  Replacements replaced;
   for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
-    for (ir::Value*& operand : op->operands) operand = current(operand);
+    replaced.Apply(*op);
     if (CodeOf(*op) != FusionOp::kCast) continue;
     const ir::Op* inner = op->operands[0]->def;
     if (inner != nullptr && CodeOf(*inner) == FusionOp::kCast &&
@@ -55,10 +50,10 @@ Status FoldCasts(ir::Graph& graph) {
     }
     ir::Value* x = op->operands[0];
     if (x->type->dtype == op->results[0]->type->dtype && LiesAlike(op->results[0]->layout, *x)) {
-      replaced.emplace(op->results[0], x);
+      replaced.Replace(op->results[0], x);
     }
   }
-  for (ir::Output& output : graph.outputs) output.value = current(output.value);
+  replaced.ApplyToOutputs(graph);
   return {};
 }
 

@@ -7,22 +7,18 @@
 // A value whose layout was decided keeps its op. Permutes that nothing reads any more are left to dce.
 #include "csrc/fusion/passes/fold_permutes.h"
 
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/replacements.h"
 #include "csrc/ir/graph.h"
 
 namespace hir::fusion {
 
 Status FoldPermutes(ir::Graph& graph) {
-  std::unordered_map<const ir::Value*, ir::Value*> replaced;
-  const auto current = [&](ir::Value* value) {
-    const auto found = replaced.find(value);
-    return found == replaced.end() ? value : found->second;
-  };
+  Replacements replaced;
   for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) {
-    for (ir::Value*& operand : op->operands) operand = current(operand);
+    replaced.Apply(*op);
     if (CodeOf(*op) != FusionOp::kPermute) continue;
     const ir::Op* const inner = op->operands[0]->def;
     if (inner != nullptr && CodeOf(*inner) == FusionOp::kPermute && inner->results[0]->layout == nullptr) {
@@ -36,9 +32,9 @@ Status FoldPermutes(ir::Graph& graph) {
     bool is_identity = op->results[0]->layout == nullptr;
     const std::span<const int64_t> dims = op->Ints("dims");
     for (size_t axis = 0; axis < dims.size(); ++axis) is_identity &= dims[axis] == static_cast<int64_t>(axis);
-    if (is_identity) replaced.emplace(op->results[0], op->operands[0]);
+    if (is_identity) replaced.Replace(op->results[0], op->operands[0]);
   }
-  for (ir::Output& output : graph.outputs) output.value = current(output.value);
+  replaced.ApplyToOutputs(graph);
   return {};
 }
 
