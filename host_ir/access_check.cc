@@ -63,6 +63,7 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kIf:
     case HostOp::kFor:
     case HostOp::kGroup: return {};
+    case HostOp::kAttention:
     case HostOp::kCommunication:
     case HostOp::kFill:
     case HostOp::kIndexSum:

@@ -46,7 +46,8 @@ bool IsTransposed(const ir::Op& op, size_t operand) {
 Access AccessOf(const ir::Op& op, int operand) {
   const HostOp code = CodeOf(op);
   if (code == HostOp::kLaunch) return LaunchAccess(op, operand);
-  if (code == HostOp::kLibrary) return operand < op.Int("inputs") ? Access::kRead : Access::kWrite;
+  if (code == HostOp::kLibrary || code == HostOp::kAttention)
+    return operand < op.Int("inputs") ? Access::kRead : Access::kWrite;
   switch (kAccess[op.info->code][static_cast<size_t>(operand)]) {
     case 'r': return Access::kRead;
     case 'w': return Access::kWrite;

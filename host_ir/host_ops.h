@@ -38,7 +38,9 @@ inline bool Reads(Access access) { return access == Access::kRead || access == A
 inline bool Writes(Access access) { return access >= Access::kWrite; }
 
 // Whether a library, and no kernel of the plan, does the op's work.
-inline bool IsLibraryCall(HostOp op) { return op == HostOp::kLibrary || op == HostOp::kIndexSum; }
+inline bool IsLibraryCall(HostOp op) {
+  return op == HostOp::kLibrary || op == HostOp::kIndexSum || op == HostOp::kAttention;
+}
 // Whether the op is queued on a stream (has the attribute `stream`).
 bool IsQueued(const ir::Op& op);
 // Whether the result is a view of operand 0.

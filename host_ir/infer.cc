@@ -120,6 +120,26 @@ Status InferLibrary(ir::Graph&, ir::Op& op, Declared) {
   return {};
 }
 
+Status InferAttention(ir::Graph&, ir::Op& op, Declared) {
+  const int64_t inputs = op.Int("inputs");
+  const bool is_gradient = inputs == 6 || inputs == 7;
+  if (!is_gradient && inputs != 3 && inputs != 4) return InvalidArgument(Cat("attention of ", inputs, " inputs"));
+  constexpr std::string_view kForward[] = {"values", "lse", "values,lse"};
+  constexpr std::string_view kBackward[] = {"q", "k", "v", "q,k", "q,v", "k,v", "q,k,v"};
+  const std::string_view results = op.Name("results");
+  if (is_gradient) {
+    HIR_TRY(CheckOneOf("results", results, kBackward));
+  } else {
+    HIR_TRY(CheckOneOf("results", results, kForward));
+  }
+  const int64_t outputs = std::ranges::count(results, ',') + 1;
+  if (static_cast<int64_t>(op.operands.size()) != inputs + outputs)
+    return InvalidArgument(
+        Cat(inputs, " inputs and the outputs ", results, " are not ", op.operands.size(), " operands"));
+  for (size_t i = 0; i < op.operands.size(); ++i) HIR_TRY(CheckTensor(op, i));
+  return {};
+}
+
 Status InferIndexSum(ir::Graph&, ir::Op& op, Declared) {
   for (size_t i = 0; i < op.operands.size(); ++i) HIR_TRY(CheckTensor(op, i));
   const ir::Value& indices = *op.operands[1];

@@ -38,4 +38,8 @@ struct AxisLink {
 // REQUIRES: op is not composite (fusion_ops.h).
 std::vector<AxisLink> AxesOf(const ir::Op& op);
 
+// Whether an element depends on its place along `axis` of the result, a logical one, so that the part of a rank must
+// know where it begins: the entries of the attribute `offset` say that.
+bool CountsAlong(const ir::Op& op, size_t axis);
+
 }  // namespace hir::fusion

@@ -45,6 +45,8 @@ bool IsReduction(FusionOp op) {
   return op == FusionOp::kSum || op == FusionOp::kProd || op == FusionOp::kMin || op == FusionOp::kMax;
 }
 
+bool IsAttention(FusionOp op) { return op == FusionOp::kAttention || op == FusionOp::kAttentionGrad; }
+
 bool IsProduct(FusionOp op) { return op == FusionOp::kMatmul || op == FusionOp::kLinear; }
 
 bool IsComposite(FusionOp op) {

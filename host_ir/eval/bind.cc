@@ -97,12 +97,22 @@ Status EvaluatorImpl::MakeCalls(Sizes& sizes) {
     for (const TensorCode& input : library.inputs) {
       HIR_ASSIGN(inputs.emplace_back(), Describe(input, sizes));
     }
-    HIR_ASSIGN(LibraryTensor output, Describe(library.output, sizes));
+    std::vector<LibraryTensor> outputs;
+    for (const TensorCode& output : library.outputs) {
+      HIR_ASSIGN(outputs.emplace_back(), Describe(output, sizes));
+    }
     const auto desc_of = [&](const auto& what) -> LibraryDesc {
       if constexpr (std::is_same_v<decltype(what), const IndexSumCode&>) {
-        return IndexSumDesc{inputs.at(0), inputs.at(1), std::move(output), what.axis};
+        return IndexSumDesc{inputs.at(0), inputs.at(1), outputs.at(0), what.axis};
+      } else if constexpr (std::is_same_v<decltype(what), const AttentionCode&>) {
+        return AttentionDesc{std::move(inputs),
+                             what.results,
+                             std::move(outputs),
+                             what.causal,
+                             sizes.values[static_cast<size_t>(what.diagonal)],
+                             what.scale};
       } else {
-        return ProductDesc{what.op, std::move(inputs), std::move(output), what.epilogue, what.tf32};
+        return ProductDesc{what.op, std::move(inputs), outputs.at(0), what.epilogue, what.tf32};
       }
     };
     HIR_ASSIGN(sizes.calls.emplace_back(), options_.libraries->Make(std::visit(desc_of, library.what)));

@@ -84,11 +84,20 @@ struct IndexSumCode {
   int64_t axis = 0;
 };
 
+struct AttentionCode {
+  std::vector<std::string> results = {};
+  bool causal = false;
+  int diagonal = 0;  // Expression slot.
+  double scale = 1;
+};
+
+using CallCode = std::variant<ProductCode, IndexSumCode, AttentionCode>;
+
 struct LibraryCode {
   std::string name = {};  // For people.
-  std::variant<ProductCode, IndexSumCode> what = {};
+  CallCode what = {};
   std::vector<TensorCode> inputs = {};
-  TensorCode output = {};
+  std::vector<TensorCode> outputs = {};
 };
 
 struct CommunicationCode {

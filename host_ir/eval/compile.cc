@@ -42,6 +42,7 @@ Status Compiler::CompileBlock(const ir::Block& block) {
 
 Status Compiler::CompileOp(const ir::Op& op) {
   switch (CodeOf(op)) {
+    case HostOp::kAttention: return CompileAttention(op);
     case HostOp::kAlloc: return CompileAlloc(op);
     case HostOp::kCommunication: return CompileCommunication(op);
     case HostOp::kDealloc: return {};  // Its place in the pool was planned.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <unordered_map>
-#include <variant>
 
 #include "host_ir/eval/code.h"
 #include "host_ir/host_ops.h"
@@ -30,8 +29,8 @@ class Compiler {
 
   // compile_work.cc
   Status CompileLaunch(const ir::Op& op);
-  // The last operand of `op` is what it writes.
-  Status CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSumCode> what);
+  Status CompileCall(const ir::Op& op, CallCode what);
+  Status CompileAttention(const ir::Op& op);
   Status CompileFill(const ir::Op& op);
 
   // compile_communication.cc

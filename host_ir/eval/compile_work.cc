@@ -50,7 +50,21 @@ Status Compiler::CompileLaunch(const ir::Op& op) {
   return Add(op, Instr::Kind::kLaunch, code_.launches.size() - 1);
 }
 
-Status Compiler::CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSumCode> what) {
+Status Compiler::CompileAttention(const ir::Op& op) {
+  AttentionCode attention = {.results = {}, .causal = op.Bool("causal"), .diagonal = 0, .scale = op.Float("scale")};
+  std::string_view rest = op.Name("results");
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    attention.results.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  HIR_ASSIGN(attention.diagonal, Slot(op.ExprOf("diagonal")));
+  if (code_.exprs.LevelOf(attention.diagonal) > 0)
+    return Unimplemented("attention whose diagonal changes from iteration to iteration");
+  return CompileCall(op, std::move(attention));
+}
+
+Status Compiler::CompileCall(const ir::Op& op, CallCode what) {
   const auto* const product = std::get_if<ProductCode>(&what);
   LibraryCode library = {.name = product == nullptr ? std::string(op.info->name) : product->op};
   for (size_t i = 0; i < op.operands.size(); ++i) {
@@ -68,7 +82,7 @@ Status Compiler::CompileCall(const ir::Op& op, std::variant<ProductCode, IndexSu
         return Unimplemented(base::Cat("the shape of %", op.operands[i]->name, " changes from iteration to iteration"));
       }
     }
-    (i + 1 == op.operands.size() ? library.output : library.inputs.emplace_back()) = std::move(tensor);
+    (Writes(AccessOf(op, static_cast<int>(i))) ? library.outputs : library.inputs).push_back(std::move(tensor));
   }
   library.what = std::move(what);
   code_.libraries.push_back(std::move(library));

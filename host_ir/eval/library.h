@@ -39,16 +39,29 @@ struct IndexSumDesc {
   int64_t axis = 0;
 };
 
-using LibraryDesc = std::variant<ProductDesc, IndexSumDesc>;
+// Attention, or its gradients (docs/host_ops.md, attention), with all sizes known.
+struct AttentionDesc {
+  std::vector<LibraryTensor> inputs = {};  // q, k, v; of gradients behind them gradient, lse, delta; perhaps a mask.
+  std::vector<std::string> results = {};   // "values", "lse"; "q", "k", "v": one an output.
+  std::vector<LibraryTensor> outputs = {};
+  bool causal = false;
+  int64_t diagonal = 0;
+  double scale = 1;
+};
+
+using LibraryDesc = std::variant<ProductDesc, IndexSumDesc, AttentionDesc>;
+
+// Inputs and outputs of a call, at most: those of attention's gradients.
+inline constexpr size_t kCallTensorsMax = 10;
 
 // A call made ready once and queued any number of times, on any streams. One thread at a time queues.
 class LibraryCall {
  public:
   virtual ~LibraryCall() = default;
-  // Queues the call on `stream` and returns. The object and the buffers stay until the work is
-  // done.
-  // `inputs` in the order of the op's operands.
-  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
+  // Queues the call on `stream` and returns. The object and the buffers stay until the work is done. Buffers in the
+  // order of the description.
+  virtual void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+                     device::Stream& stream) = 0;
 };
 
 class LibrarySource {

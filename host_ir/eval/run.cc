@@ -1,5 +1,6 @@
 // Run: queues the instructions of one binding. Nothing here allocates or looks up a name, or blocks
 // but where the run is timed (profile.cc, timeline.cc).
+#include <array>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -126,15 +127,18 @@ void EvaluatorImpl::Launch(const Instr& instr, Binding::State& state) {
 
 void EvaluatorImpl::CallLibrary(const Instr& instr, Binding::State& state) {
   const LibraryCode& library = code_.libraries[At(instr.at)];
-  device::Buffer inputs[3];
-  for (size_t i = 0; i < library.inputs.size(); ++i) inputs[i] = state.buffers[At(library.inputs[i].buffer)];
+  std::array<device::Buffer, kCallTensorsMax> tensors;
+  size_t count = 0;
+  HIR_CHECK(library.inputs.size() + library.outputs.size() <= tensors.size());
+  for (const TensorCode& input : library.inputs) tensors[count++] = state.buffers[At(input.buffer)];
+  for (const TensorCode& output : library.outputs) tensors[count++] = state.buffers[At(output.buffer)];
+  const std::span<const device::Buffer> all(tensors.data(), count);
   if (mode_ != Mode::kQueue) {
-    for (size_t i = 0; i < library.inputs.size(); ++i) Fixed(inputs[i]);
-    Fixed(state.buffers[At(library.output.buffer)]);
+    for (const device::Buffer& tensor : all) Fixed(tensor);
     if (mode_ == Mode::kUpdate) return;
     options_.device->CaptureFixed(true);
   }
-  state.sizes->calls[At(instr.at)]->Queue({inputs, library.inputs.size()}, state.buffers[At(library.output.buffer)],
+  state.sizes->calls[At(instr.at)]->Queue(all.first(library.inputs.size()), all.subspan(library.inputs.size()),
                                           StreamOf(instr, state));
   if (mode_ == Mode::kCapture) options_.device->CaptureFixed(false);
 }

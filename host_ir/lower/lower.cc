@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/attention.h"
 #include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/builder.h"
@@ -488,12 +489,41 @@ class Lowering {
     const Op& op = *group.ops[0];
     std::vector<Value*> operands;
     for (const Value* operand : op.operands) operands.push_back(at_->buffer.at(operand));
-    operands.push_back(Allocate(op.results[0]));
+    const std::vector<const Op*> ops = InOrderOfResults(group);
+    for (const Op* one : ops) operands.push_back(Allocate(one->results[0]));
     Guard(*op.results[0]);
-    AddCall(op, operands);
+    if (fusion::IsAttention(fusion::CodeOf(op))) {
+      AddAttention(ops, operands);
+    } else {
+      AddCall(op, operands);
+    }
     LoweredSegment& segment = AddSegment(group, SegmentKind::kLibrary, std::string(op.info->name));
     segment.schedule = DescribeCall(op);
     segment.launches = 1;
+  }
+
+  // Several results of one attention are one call, which has them in one order; other calls have one.
+  static std::vector<const Op*> InOrderOfResults(const Group& group) {
+    std::vector<const Op*> ops(group.ops.begin(), group.ops.end());
+    constexpr std::string_view kOrder[] = {"values", "lse", "q", "k", "v"};
+    if (ops.size() > 1)
+      std::ranges::sort(ops, {}, [&](const Op* op) { return std::ranges::find(kOrder, op->Name("result")); });
+    return ops;
+  }
+
+  // `ops` share a call; `operands`: theirs, and their results.
+  void AddAttention(const std::vector<const Op*>& ops, const std::vector<Value*>& operands) {
+    const Op& op = *ops[0];
+    std::vector<std::string_view> results;
+    for (const Op* one : ops) results.push_back(one->Name("result"));
+    AddOp("attention", operands,
+          {{"inputs", static_cast<int64_t>(op.operands.size())},
+           {"results", host_->Copy(base::Join(results, ","))},
+           {"causal", op.Bool("causal")},
+           {"diagonal",
+            op.Bool("causal") ? Import(fusion::DiagonalOf(at_->program->graph->exprs(), op)) : host_->exprs().Const(0)},
+           {"scale", op.Float("scale")},
+           {"stream", at_->stream}});
   }
 
   // `operands`: the op's, and its result.

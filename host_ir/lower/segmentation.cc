@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/codegen/codegen.h"
+#include "csrc/fusion/attention.h"
 #include "csrc/fusion/fusion_ops.h"
 
 namespace hir::host {
@@ -22,6 +23,13 @@ bool Contains(std::span<ir::Op* const> ops, const ir::Op* op) {
 const ir::Mesh* MeshOf(const ir::Op& op) {
   const ir::Layout* layout = op.results[0]->layout;
   return layout == nullptr ? nullptr : layout->mesh;
+}
+
+// One call makes all results of an attention, or of its gradients.
+bool AreOneCall(const GroupView& merged) {
+  return std::ranges::all_of(merged.ops, [&](const ir::Op* op) {
+    return MeshOf(*op) == MeshOf(*merged.ops[0]) && fusion::ShareCall(*merged.ops[0], *op);
+  });
 }
 
 bool MayStandTogether(const GroupView& merged) {
@@ -66,6 +74,7 @@ segment::Gain GainOfOneKernel(const GroupView& producer, const GroupView& consum
 
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
                                               const GroupView& merged) {
+  if (AreOneCall(merged)) return GainOfOneKernel(producer, consumer, merged);
   if (!MayStandTogether(merged)) return std::nullopt;
   const codegen::Verdict verdict = codegen::Accepts(merged);
   if (!verdict.accepted) return std::nullopt;

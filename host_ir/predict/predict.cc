@@ -97,7 +97,11 @@ class Follower {
     HIR_ASSIGN(const double bytes, BytesOf(step));
     if (bytes == 0) return 0;
     const double seconds = rates_.memory.Seconds(bytes);
-    if (code != HostOp::kLibrary) return seconds;  // Of sums by index, too: a pass over memory.
+    if (code == HostOp::kAttention) {
+      HIR_ASSIGN(const double products, OfAttention(step));
+      return std::max(products, seconds);
+    }
+    if (code != HostOp::kLibrary) return seconds;  // Sums by index, too, are a pass over memory.
     HIR_ASSIGN(const double product, OfProduct(step));
     return std::max(product, seconds);
   }
@@ -123,14 +127,49 @@ class Follower {
       batches *= static_cast<double>(std::max<int64_t>(extent, 1));
     }
     const double rows = std::max(elements / static_cast<double>(columns) / batches, 1.0);
-    HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op));
+    HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op, step.op->Name("precision")));
     return curve->Seconds(2 * elements * static_cast<double>(terms)) /
            WaveShare(rates_.multiprocessors, batches, rows, static_cast<double>(columns));
   }
 
-  Result<const Curve*> ProductCurve(const ir::Op& op) const {
+  // Its products, of blocks: half of them where it is causal.
+  Result<double> OfAttention(const Step& step) const {
+    const std::string_view results = step.op->Name("results");
+    const bool is_gradient = step.op->Int("inputs") >= 6;
+    const auto makes = [&](std::string_view result) {
+      return (Cat(",", results, ",")).find(Cat(",", result, ",")) != std::string::npos;
+    };
+    // Scores, and the gradient of the weights.
+    int64_t products = is_gradient && (makes("q") || makes("k")) ? 2 : 1;
+    for (const std::string_view result : {"values", "q", "k", "v"}) products += makes(result) ? 1 : 0;
+    const Region* query = nullptr;
+    const Region* key = nullptr;
+    const Region* result = nullptr;
+    for (const AccessedRegion& access : step.accesses) {
+      if (access.operand == 0) query = &access.region;
+      if (access.operand == 1) key = &access.region;
+      result = &access.region;  // The last one: it has all leading axes.
+    }
+    if (query == nullptr || key == nullptr || query->axes.size() < 2 || key->axes.size() < 2) return 0;
+    const size_t own = results == "lse" || results == "values,lse" ? 1 : 2;
+    if (result->axes.size() < own) return 0;
+    double work = 2 * static_cast<double>(products);
+    for (size_t k = 0; k + own < result->axes.size(); ++k) {
+      HIR_ASSIGN(const int64_t extent, Value(result->axes[k].extent));
+      work *= static_cast<double>(extent);
+    }
+    for (const ir::Expr* of :
+         {query->axes.rbegin()[1].extent, query->axes.back().extent, key->axes.rbegin()[1].extent}) {
+      HIR_ASSIGN(const int64_t extent, Value(of));
+      work *= static_cast<double>(extent);
+    }
+    if (work == 0) return 0;
+    HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op, "full"));
+    return curve->Seconds(step.op->Bool("causal") ? work / 2 : work);
+  }
+
+  Result<const Curve*> ProductCurve(const ir::Op& op, std::string_view precision) const {
     const std::string_view dtype = DTypeName(op.operands[0]->type->dtype);
-    const std::string_view precision = op.Name("precision");
     const std::string_view names[] = {precision == "tf32" ? precision : dtype, dtype,
                                       dtype == "f16" ? std::string_view("bf16") : dtype};
     for (const std::string_view name : names) {

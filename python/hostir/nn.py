@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .compose import composed
 from .dtypes import DataType
 from .location import invalid
@@ -139,7 +137,7 @@ def scaled_dot_product_attention(
     The leading axes (batch, heads) broadcast and may be split over devices. mask: bools, true where a key takes part,
     or numbers that are added; it broadcasts to [..., queries, keys]. causal: query i sees keys 0 to i. scale: 1 /
     sqrt(size) where it is left out. k and v may have fewer heads (axis -3) than q: each is that of as many neighbours.
-    A query that sees no key is NaN, as in PyTorch.
+    A query that sees no key has values of 0. On CPUs the scores are never all in memory (``fd.ops.attention``).
 
     >>> nn.scaled_dot_product_attention(q, k, v, causal=True).shape
     (2, 4, i1, 32)
@@ -154,14 +152,9 @@ def scaled_dot_product_attention(
     if shared > 1:
         q, k, v = _in_groups(q, shared), k[..., None, :, :], v[..., None, :, :]
         mask = mask if mask is None or mask.ndim < 3 else _in_groups(mask, shared if mask.shape[-3] != 1 else 1)
-    scores = _wide(q @ k.mT) * scale
-    if causal:
-        queries, keys = ops.iota(q.size(-2)), ops.iota(k.size(-2))
-        scores = ops.where(keys <= queries[:, None], scores, -math.inf)
-    if mask is not None:
-        scores = ops.where(mask, scores, -math.inf) if mask.dtype == np.bool_ else scores + mask
-    exponential, total = _exponentials(scores, -1)
-    made = _like(v, exponential / total) @ v
+    if mask is not None and mask.ndim < 2:
+        mask = mask[(*[None] * (2 - mask.ndim), ...)]
+    made = ops.attention(q, k, v, mask, causal=causal, scale=scale)
     return made if shared == 1 else made.reshape(*made.shape[:-4], made.shape[-4] * shared, *made.shape[-2:])
 
 

@@ -646,6 +646,85 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """
         return self._tensor("linear", [a, b] if bias is None else [a, b, bias], _precision(precision))
 
+    # --- attention ----------------------------------------------------------------------------------------------
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        result: str = "values",
+        causal: bool = False,
+        offset: Any = 0,
+        scale: float = 1.0,
+    ) -> Tensor:
+        """``softmax(scale * q @ k.T + mask) @ v`` for floats ``q`` [..., m, d], ``k`` [..., n, d] and ``v``
+        [..., n, e], whose scores are never all in memory on a CPU: it takes memory for what goes in and comes out.
+        Leading axes broadcast, so that several heads of q share one of k and v.
+
+        ``mask`` is of bools, true where a key takes part, or of floats that are added; it broadcasts to [..., m, n].
+        ``causal``: query i sees keys 0 to i + ``offset``, a size. A query that sees no key has values of 0.
+        ``result="lse"``: the logarithm of the sum that the softmax divides by, [..., m], float32 (float64 of float64),
+        which ``attention_grad`` asks for; both results of the same operands are one call.
+
+        Raises InvalidArgument for other types, and sizes that do not fit.
+
+        >>> fd.ops.attention(x, x, x, causal=True)  # [[1, 2, 3], [4, 5, 6]]
+        """
+        operands = [q, k, v] if mask is None else [q, k, v, mask]
+        if result not in ("values", "lse"):
+            raise invalid(f"attention: result is 'values' or 'lse', not {result!r}")
+        attrs = _attention_attrs("attention", operands, result, causal, offset, scale)
+        return self._tensor("attention", operands, attrs)
+
+    def attention_grad(
+        self,
+        result: str,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gradient: Tensor,
+        lse: Tensor,
+        delta: Tensor,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        offset: Any = 0,
+        scale: float = 1.0,
+    ) -> Tensor:
+        """The gradient of ``attention`` by its ``"q"``, ``"k"`` or ``"v"``, as ``result`` says: of ``gradient``
+        [..., m, e], that of its values, its ``lse`` [..., m], and ``delta`` [..., m], the sums of ``gradient *
+        values`` along the last axis, in the type of ``lse``. All other arguments are those of ``attention``. It has all
+        leading axes: where an operand lacks some, or has extent 1 there, its gradient is the sum along them. Several
+        results of the same operands are one call.
+
+        >>> lse = fd.ops.attention(x, x, x, result="lse", scale=8.0)
+        >>> fd.ops.attention_grad("v", x, x, x, x, lse, fd.ops.sum(x * x, [1]), scale=8.0)  # [[0, 0, 0], [5, 7, 9]]
+        """
+        if result not in ("q", "k", "v"):
+            raise invalid(f"attention_grad: result is 'q', 'k' or 'v', not {result!r}")
+        operands = [q, k, v, gradient, lse, delta, *([] if mask is None else [mask])]
+        attrs = _attention_attrs("attention_grad", operands, result, causal, offset, scale)
+        return self._tensor("attention_grad", operands, attrs)
+
+
+def _attention_attrs(
+    op: str, operands: Sequence[Tensor], result: str, causal: bool, offset: Any, scale: float
+) -> dict[str, Attribute]:
+    """``offset`` has an entry for each axis of the result, reduced ones too: that of the queries counts."""
+    own = [2, 2, 2, 2, 1, 1, 2] if op == "attention_grad" else [2, 2, 2, 2]
+    leading = max([operand.ndim - count for operand, count in zip(operands, own, strict=False)], default=0)
+    behind = {"values": (0, 1), "lse": (0, 0), "q": (0, 2), "k": (2, 0), "v": (2, 0)}[result]
+    (first,) = _extents(op, [offset])
+    return {
+        "result": result,
+        "causal": bool(causal),
+        "offset": [*[0] * (max(leading, 0) + behind[0]), first, *[0] * behind[1]],
+        "scale": _number(op, scale),
+    }
+
 
 def _precision(precision: str) -> dict[str, Attribute]:
     if precision not in ("full", "tf32"):

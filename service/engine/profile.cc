@@ -21,7 +21,9 @@ using base::Cat;
 // "k0" of "k0.1" and "k0.workspace", "y" of "y: f32[8]".
 std::string Upto(std::string_view text, char end) { return std::string(text.substr(0, text.find(end))); }
 
-bool IsCall(const pb::OpTime& time) { return time.op() == "library" || time.op() == "index_sum"; }
+bool IsCall(const pb::OpTime& time) {
+  return time.op() == "library" || time.op() == "index_sum" || time.op() == "attention";
+}
 
 // The rows of the plan, by what is known of an op: see Key.
 class Rows {

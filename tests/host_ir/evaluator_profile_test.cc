@@ -37,10 +37,11 @@ class Doubling final : public LibrarySource {
   class Call final : public LibraryCall {
    public:
     explicit Call(const device::Kernel& kernel) : kernel_(kernel) {}
-    void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
-      const int64_t args[] = {reinterpret_cast<int64_t>(inputs[0].data), reinterpret_cast<int64_t>(output.data),
-                              output.bytes / 8, 0};
-      stream.Launch(kernel_, args, output.bytes / 8);
+    void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+               device::Stream& stream) override {
+      const int64_t args[] = {reinterpret_cast<int64_t>(inputs[0].data), reinterpret_cast<int64_t>(outputs[0].data),
+                              outputs[0].bytes / 8, 0};
+      stream.Launch(kernel_, args, outputs[0].bytes / 8);
     }
 
    private:

@@ -58,10 +58,11 @@ class StridedProducts final : public LibrarySource {
         for (const int64_t stride : tensor->strides) args_.at(next++) = stride;
       }
     }
-    void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+    void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+               device::Stream& stream) override {
       args_[0] = reinterpret_cast<int64_t>(inputs[0].data);
       args_[1] = reinterpret_cast<int64_t>(inputs[1].data);
-      args_[2] = reinterpret_cast<int64_t>(output.data);
+      args_[2] = reinterpret_cast<int64_t>(outputs[0].data);
       stream.Launch(kernel_, args_, elements_);
     }
 

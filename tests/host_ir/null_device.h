@@ -130,7 +130,7 @@ class NullCommunicator final : public comm::Communicator {
 
 class NullCall final : public LibraryCall {
  public:
-  void Queue(std::span<const device::Buffer>, device::Buffer, device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer>, std::span<const device::Buffer>, device::Stream& stream) override {
     static_cast<NullStream&>(stream).Add('M');
   }
 };

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import numpy_random
+from attention import Attention
 from numpy_ops import ALL, BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INTS, NUMBERS, POINTWISE, rounded
 
 Array = np.ndarray[Any, Any]
@@ -890,6 +891,114 @@ def products() -> Iterator[Case]:
             )
 
 
+def attentions() -> Iterator[Case]:
+    skipped = {"gpu": "products of it are cuBLASLt's on a GPU, which is not emulated"}
+    shapes = (
+        ("heads", (2, 5, 8), (2, 7, 8), (2, 7, 3), None, None),
+        ("heads that share keys", (2, 3, 9, 4), (2, 1, 9, 4), (2, 1, 9, 4), None, 0),
+        ("a mask of bools", (6, 4), (70, 4), (70, 5), Input((6, 70), BOOL, sometimes), None),
+        ("numbers that are added", (3, 6, 4), (9, 4), (3, 9, 1), Input((1, 9), F32, plain), None),
+        ("keys of before", (130, 16), (300, 16), (300, 16), None, 170),
+        ("no keys", (3, 4), (0, 4), (0, 2), None, None),
+    )
+    for name, q, k, v, mask, offset in shapes:
+        for ranks in (1, 2, 4) if name == "heads" else (1,):
+            if ranks > 1:  # Each axis split, with as many queries as keys, and as long values.
+                q = k = v = (4, 8, 8)
+            for split in range(3) if ranks > 1 else (None,):
+                inputs = tuple(Input(shape, values=plain, shard=split) for shape in (q, k, v))
+                masks = () if mask is None else (mask,)
+                where = "" if split is None else f", axis {split} over {ranks} ranks"
+                yield from attention_cases(name + where, inputs, masks, offset if ranks == 1 else 0, ranks, skipped)
+
+
+def attention_cases(
+    name: str,
+    inputs: tuple[Input, ...],
+    masks: tuple[Input, ...],
+    offset: int | None,
+    ranks: int,
+    skipped: dict[str, str],
+) -> Iterator[Case]:
+    (q, k, v), split = [given.shape or () for given in inputs], inputs[0].shard
+    leading = np.broadcast_shapes(q[:-2], k[:-2], v[:-2])
+    rank = len(leading)
+    one = None if split is None or split > rank else split
+
+    def attrs(result: str, at: int, axes: int) -> str:
+        begins = [offset or 0 if axis == at else 0 for axis in range(axes)]
+        return f"{{result={result}, causal={str(offset is not None).lower()}, offset={begins}, scale=0.25}}"
+
+    def of(*given: Array) -> Attention:
+        extra = given[3] if masks else None
+        return Attention(*[wide(x) for x in given[:3]], extra, offset, 0.25)
+
+    def case(op: str, title: str, given: tuple[Input, ...], text: str, want: Callable[..., Any]) -> Case:
+        operands = ", ".join(f"%{place}" for place in range(len(given)))
+        return Case(
+            op,
+            f"{title} of {name}",
+            given,
+            f"{op}({operands}) {text}",
+            want,
+            tuple(FLOATS),
+            (I32, BOOL) if name == "heads" and title == "values" else (),
+            symbols=ranks == 1 and name != "no keys",
+            exact=False,
+            scale=lambda *given: np.float64(8.0),
+            any_zero=True,
+            ranks=ranks,
+            skipped=skipped,
+        )
+
+    yield case(
+        "attention",
+        "values",
+        inputs + masks,
+        attrs("values", rank, rank + 2),
+        lambda dtype, *given: rounded(of(*given).values(), dtype),
+    )
+    yield case(
+        "attention",
+        "lse",
+        inputs + masks,
+        attrs("lse", rank, rank + 1),
+        lambda dtype, *given: of(*given).lse().astype(F64 if dtype == F64 else F32),
+    )
+    if not k[-2]:
+        return
+    rows = (*leading, q[-2])
+    for result, at in (("q", rank), ("k", rank + 2), ("v", rank + 2)):
+
+        def want(dtype: DType, *given: Array, result: str = result) -> Array:
+            made = of(*given[:3], *given[6:]).gradient(result, *[wide(x) for x in given[3:6]])
+            return rounded(made, dtype)
+
+        lse = Input(rows, F32, above, one)
+        for kinds, wide_type in (([F32, BF16, F16], F32), ([F64], F64)):
+            given = (
+                *inputs,
+                Input((*rows, v[-1]), values=plain, shard=split),
+                replace(lse, dtype=wide_type),
+                Input(rows, wide_type, plain, one),
+                *masks,
+            )
+            made = case("attention_grad", f"{result} by {NAMES[wide_type]}", given, attrs(result, at, rank + 3), want)
+            yield replace(made, dtypes=tuple(kinds))
+
+
+def sometimes(dtype: DType, op: str, shape: Shape) -> Array:
+    """True for three of four, and for the first of each row."""
+    made = np.random.default_rng([*shape]).integers(0, 4, shape) > 0
+    made[..., 0] = True
+    return made
+
+
+def above(dtype: DType, op: str, shape: Shape) -> Array:
+    """As much as the sums of some exponentials, so that weights stay small."""
+    return rounded(3 + np.abs(np.random.default_rng([*shape]).standard_normal(shape)), dtype)
+
+
 def product_operand(dtype: DType, op: str, shape: Shape) -> Array:
     """A NaN and an infinity in the first rows, which the others do not see."""
     x = plain(dtype, op, shape)
@@ -911,4 +1020,5 @@ def every_case() -> list[Case]:
         *new_values(),
         *random_numbers(),
         *products(),
+        *attentions(),
     ]

@@ -144,6 +144,9 @@ class Generator {
   void Linear();
   Item Contract(std::string_view name, std::vector<Item> operands, int64_t length);
 
+  // generator_attention.cc
+  void Attention(fusion::FusionOp op);
+
   // generator_chains.cc
   Item Cheap(Item x);
   Item IotaChain();

@@ -14,8 +14,8 @@ using Tensors = std::vector<host::LibraryTensor>;
 // A description, whatever it is of.
 struct Described {
   Tensors inputs;
-  host::LibraryTensor output;
-  std::unique_ptr<ir::Graph> graph;
+  Tensors outputs;
+  std::vector<std::unique_ptr<ir::Graph>> graphs;  // One an output.
 };
 
 // `f(a, b...) = op(a, b...) {attrs}`; axes of stride 0 are stored once.
@@ -38,15 +38,43 @@ std::unique_ptr<ir::Graph> GraphOf(std::string_view name, const Tensors& inputs,
   return graph;
 }
 
+Described OneOutput(const Tensors& inputs, const host::LibraryTensor& output, std::unique_ptr<ir::Graph> graph) {
+  Described described = {.inputs = inputs, .outputs = {output}, .graphs = {}};
+  described.graphs.push_back(std::move(graph));
+  return described;
+}
+
 Described Describe(const host::ProductDesc& desc) {
   const ir::Attr attrs[] = {{"epilogue", std::string_view(desc.epilogue)}};
-  return {desc.inputs, desc.output, GraphOf(desc.op, desc.inputs, attrs)};
+  return OneOutput(desc.inputs, desc.output, GraphOf(desc.op, desc.inputs, attrs));
 }
 
 Described Describe(const host::IndexSumDesc& desc) {
   const Tensors inputs = {desc.updates, desc.indices};
   const ir::Attr attrs[] = {{"axis", desc.axis}, {"size", desc.output.shape.at(static_cast<size_t>(desc.axis))}};
-  return {inputs, desc.output, GraphOf("index_sum", inputs, attrs)};
+  return OneOutput(inputs, desc.output, GraphOf("index_sum", inputs, attrs));
+}
+
+Described Describe(const host::AttentionDesc& desc) {
+  Described described = {.inputs = desc.inputs, .outputs = desc.outputs, .graphs = {}};
+  const bool is_gradient = desc.inputs.size() >= 6;
+  for (size_t i = 0; i < desc.results.size(); ++i) {
+    // Zeros, and at the queries of the result the diagonal; of keys, which are counted down by it.
+    const std::string& result = desc.results[i];
+    std::vector<int64_t> offset(desc.outputs[i].shape.size() + (is_gradient ? 1 : 0), 0);
+    const size_t rank = offset.size();
+    if (result == "k" || result == "v") {
+      offset[rank - 1] = desc.diagonal;
+    } else {
+      offset[result == "lse" ? rank - 1 : result == "q" ? rank - 3 : rank - 2] = desc.diagonal;
+    }
+    const ir::Attr attrs[] = {{"result", std::string_view(result)},
+                              {"causal", desc.causal},
+                              {"offset", std::span<const int64_t>(offset)},
+                              {"scale", desc.scale}};
+    described.graphs.push_back(GraphOf(is_gradient ? "attention_grad" : "attention", desc.inputs, attrs));
+  }
+  return described;
 }
 
 // Calls `visit(dense, at, bytes)` for every element of `shape`: where it lies, in bytes, in a tensor without gaps and
@@ -68,9 +96,11 @@ class InterpretedCall final : public host::LibraryCall {
   explicit InterpretedCall(const host::LibraryDesc& desc)
       : desc_(std::visit([](const auto& wanted) { return Describe(wanted); }, desc)) {}
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
     std::vector<device::Buffer> buffers(inputs.begin(), inputs.end());
-    stream.HostCallback([this, buffers, output]() -> Status {
+    std::vector<device::Buffer> written(outputs.begin(), outputs.end());
+    stream.HostCallback([this, buffers, written]() -> Status {
       std::vector<fusion::HostTensor> tensors;
       for (size_t i = 0; i < buffers.size(); ++i) {
         fusion::HostTensor stored{.dtype = desc_.inputs[i].dtype, .shape = {}, .bytes = {}};
@@ -84,10 +114,12 @@ class InterpretedCall final : public host::LibraryCall {
         });
         tensors.push_back(fusion::WrittenOut(stored, desc_.inputs[i].shape));
       }
-      HIR_ASSIGN(const auto results, fusion::Interpret(*desc_.graph, tensors));
-      ForEachElement(desc_.output, desc_.output.shape, [&](int64_t dense, int64_t at, size_t bytes) {
-        std::memcpy(output.data + at, results[0].bytes.data() + dense, bytes);
-      });
+      for (size_t k = 0; k < written.size(); ++k) {
+        HIR_ASSIGN(const auto results, fusion::Interpret(*desc_.graphs[k], tensors));
+        ForEachElement(desc_.outputs[k], desc_.outputs[k].shape, [&](int64_t dense, int64_t at, size_t bytes) {
+          std::memcpy(written[k].data + at, results[0].bytes.data() + dense, bytes);
+        });
+      }
       return {};
     });
   }

@@ -154,6 +154,20 @@ class Program:
                 0, 1, [self.extent(), self.extent()], r.choice([1, 7, 0.5]), 3, r.choice(DTYPES)
             ),
             "iota": lambda: ops.iota(self.extent(), dtype=r.choice(DTYPES)),
+            "attention": lambda: ops.attention(
+                x,
+                *[self.tensor() if r.random() < 0.3 else x for _ in range(r.choice([2, 3]))],
+                result=r.choice(["values", "lse"]),
+                causal=r.random() < 0.5,
+                offset=r.choice([0, 2, self.extent()]),
+            ),
+            "attention_grad": lambda: ops.attention_grad(
+                r.choice(["q", "k", "v"]),
+                x,
+                *[self.tensor() if r.random() < 0.2 else x for _ in range(3)],
+                *[self.tensor() for _ in range(2)],
+                offset=r.choice([0, 2, self.extent()]),
+            ),
             "matmul": lambda: ops.matmul(x, self.tensor()),
             "linear": lambda: ops.linear(x, self.tensor(), *([self.tensor()] if r.random() < 0.3 else [])),
         }

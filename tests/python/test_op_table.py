@@ -62,6 +62,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "triu": {},
     "normal": {"mean": 0, "std": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
     "uniform": {"minval": 0, "maxval": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
+    "attention": {"mask": None, "result": "values", "causal": True, "offset": 1, "scale": 0.5},
+    "attention_grad": {"result": "k", "mask": None, "causal": True, "offset": 1, "scale": 0.5},
     "linear": {},
     "matmul": {},
 }
@@ -110,8 +112,11 @@ def test_every_other_op_has_a_method_that_fits_its_row(monkeypatch: pytest.Monke
             elif name in ("iota", "normal", "select", "uniform"):  # Some of their operands are numbers.
                 getattr(fd.ops, name)(*[x] * (name == "select"), **arguments)
             else:
-                operands = 2 if row["operands"] < 0 else row["operands"]
-                getattr(fd.ops, method)(*[x] * operands, **arguments)
+                variadic = {"attention": 3, "attention_grad": 6}.get(name, 2)
+                operands = variadic if row["operands"] < 0 else row["operands"]
+                first = [arguments["result"]] if name == "attention_grad" else []
+                rest = {key: value for key, value in arguments.items() if not (first and key == "result")}
+                getattr(fd.ops, method)(*first, *[x] * operands, **rest)
         op = fd._record.ops[-1]
         assert op.name == name
         assert list(op.attrs) == list(row["attrs"]), name

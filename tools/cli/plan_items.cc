@@ -44,7 +44,9 @@ class Walk {
       Launch(op);
     } else if (host::IsLibraryCall(host::CodeOf(op))) {
       const std::string target(op.operands.back()->name);
-      Named(op, Kind::kLibrary, name == "library" ? op.Name("op") : name, target, op.operands.size() - 1);
+      size_t reads = 0;
+      while (host::Reads(host::AccessOf(op, static_cast<int>(reads)))) ++reads;
+      Named(op, Kind::kLibrary, name == "library" ? op.Name("op") : name, target, reads);
     } else if (name == "communication") {
       Communication(op);
     } else if (name == "fill") {
@@ -99,7 +101,7 @@ class Walk {
     PlanItem item = {.kind = kind, .label = Cat(what, " ", target)};
     if (const pb::SegmentRecord* segment = FindSegment("library", target); segment != nullptr && kind == Kind::kLibrary)
       Describe(*segment, item);
-    Add(op, std::move(item), reads, 1, false);
+    Add(op, std::move(item), reads, op.operands.size() - reads, false);
   }
 
   static void Describe(const pb::SegmentRecord& segment, PlanItem& item) {

@@ -80,8 +80,7 @@ bool AxisMap::CanDeal(size_t axis, int64_t ways) const {
   // One element a device, or none: dealt and in blocks at once, and blocks are the normal form.
   const auto in_blocks = [&](const ir::Expr* extent) { return extent->IsConst(ways) || extent->IsConst(0); };
   if (in_blocks(op_->results[0]->type->axes[axis].extent)) return false;
-  const auto counts = [](const ir::Attr& attr) { return attr.name == "offset"; };
-  if (std::ranges::any_of(op_->attrs, counts)) return false;
+  if (CountsAlong(*op_, axis)) return false;
   return std::ranges::all_of(links_, [&](const AxisLink& link) {
     if (static_cast<size_t>(link.result_axis) != axis) return true;
     switch (link.relation) {

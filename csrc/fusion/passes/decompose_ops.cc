@@ -12,6 +12,7 @@
 #include <set>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/attention.h"
 #include "csrc/fusion/decompose.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/placement.h"
@@ -19,16 +20,20 @@
 
 namespace hir::fusion {
 
-Status DecomposeOps(ir::Graph& graph) {
+namespace {
+
+// Puts what `decompose` makes of an op in the place of each op that `is_made_of_others`.
+Status DecomposeEach(ir::Graph& graph, bool (*is_made_of_others)(FusionOp),
+                     ir::Value* (*decompose)(ir::Builder&, const ir::Op&)) {
   Replacements replaced;
   for (ir::Op* op = graph.body.first; op != nullptr;) {
     ir::Op* const next = op->next;
     replaced.Apply(*op);
-    if (IsComposite(CodeOf(*op))) {
+    if (is_made_of_others(CodeOf(*op))) {
       ir::Value& before = *op->results[0];
       ir::Builder builder(graph, graph.body, op);
       ir::Op* const last = op->prev;
-      ir::Value* now = Decompose(builder, *op);
+      ir::Value* now = decompose(builder, *op);
       if (!ir::Equal(*now->type, *before.type)) {
         // A declared type may say an extent in other words, which a guard holds equal, or that one element is stored.
         const ir::Type* declared[] = {before.type};
@@ -56,5 +61,10 @@ Status DecomposeOps(ir::Graph& graph) {
   replaced.ApplyToOutputs(graph);
   return {};
 }
+
+}  // namespace
+
+Status DecomposeOps(ir::Graph& graph) { return DecomposeEach(graph, IsComposite, Decompose); }
+Status DecomposeAttention(ir::Graph& graph) { return DecomposeEach(graph, IsAttention, AttentionAsProducts); }
 
 }  // namespace hir::fusion

@@ -6,5 +6,7 @@
 namespace hir::fusion {
 
 Status DecomposeOps(ir::Graph& graph);
+// For devices that have no call for it.
+Status DecomposeAttention(ir::Graph& graph);
 
 }  // namespace hir::fusion

@@ -1,5 +1,6 @@
 #include "host_ir/rank/cpu/libraries.h"
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -19,12 +20,15 @@ class CpuCall final : public host::LibraryCall {
  public:
   explicit CpuCall(std::unique_ptr<library::Call> call) : call_(std::move(call)) {}
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
-    std::vector<const std::byte*> addresses;
-    for (const device::Buffer& input : inputs) addresses.push_back(input.data);
-    stream.HostCallback([this, addresses = std::move(addresses), output] {
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
+    std::vector<const std::byte*> from;
+    for (const device::Buffer& input : inputs) from.push_back(input.data);
+    std::vector<std::byte*> to;
+    for (const device::Buffer& output : outputs) to.push_back(output.data);
+    stream.HostCallback([this, from = std::move(from), to = std::move(to)] {
       const std::scoped_lock lock(mutex_);
-      call_->Run(addresses, output.data);
+      call_->Run(from, to);
       return Status();
     });
   }
@@ -55,13 +59,35 @@ class CpuLibraries final : public host::LibrarySource {
     return library::Make(wanted, {.num_threads = num_threads_});
   }
 
+  Result<std::unique_ptr<library::Call>> MakeCall(const host::AttentionDesc& desc) {
+    using Result = library::AttentionDesc::Result;
+    static constexpr std::pair<std::string_view, Result> kResults[] = {
+        {"values", Result::kValues}, {"lse", Result::kLse}, {"q", Result::kQ}, {"k", Result::kK}, {"v", Result::kV}};
+    library::AttentionDesc wanted = {.backward = desc.inputs.size() >= 6,
+                                     .has_mask = desc.inputs.size() == 4 || desc.inputs.size() == 7,
+                                     .causal = desc.causal,
+                                     .diagonal = desc.diagonal,
+                                     .scale = desc.scale};
+    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
+    for (size_t i = 0; i < desc.results.size(); ++i) {
+      const auto* const result = std::ranges::find(kResults, desc.results[i], [](const auto& r) { return r.first; });
+      if (result == std::end(kResults)) return InvalidArgument(base::Cat("attention has no result ", desc.results[i]));
+      wanted.outputs.push_back({result->second, ToTensor(desc.outputs[i])});
+    }
+    return library::MakeAttention(wanted, Pool());
+  }
+
   Result<std::unique_ptr<library::Call>> MakeCall(const host::IndexSumDesc& desc) {
+    return library::MakeIndexSum({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis},
+                                 Pool());
+  }
+
+  base::WorkPool& Pool() {
     const std::scoped_lock lock(mutex_);
-    // The thread that runs the call is one of them.
+    // The thread that runs a call is one of them.
     if (pool_ == nullptr)
       pool_ = std::make_unique<base::WorkPool>(base::WorkPool::Options{.num_threads = num_threads_ - 1});
-    return library::MakeIndexSum({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis},
-                                 *pool_);
+    return *pool_;
   }
 
   static library::Tensor ToTensor(const host::LibraryTensor& tensor) {
@@ -69,7 +95,8 @@ class CpuLibraries final : public host::LibrarySource {
   }
   const int num_threads_;
   std::mutex mutex_;
-  std::unique_ptr<base::WorkPool> pool_;  // Of sums by index, from the first one on. Guarded by mutex_; outlives calls.
+  // Of what oneDNN has not, from the first such call on. Guarded by mutex_; outlives calls.
+  std::unique_ptr<base::WorkPool> pool_;
 };
 
 }  // namespace

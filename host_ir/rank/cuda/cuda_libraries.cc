@@ -20,8 +20,9 @@ namespace library = codegen::library;
 class CudaCall final : public host::LibraryCall {
  public:
   explicit CudaCall(std::unique_ptr<library::DeviceCall> call) : call_(std::move(call)) {}
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
-    call_->Queue(inputs, output, stream);
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
+    call_->Queue(inputs, outputs[0], stream);
   }
 
  private:
@@ -41,6 +42,10 @@ class CudaLibraries final : public host::LibrarySource {
  private:
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc& desc) {
     return index_sums_.Make({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis});
+  }
+
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::AttentionDesc&) {
+    return Unimplemented("attention: plans for GPUs make products of it");
   }
 
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::ProductDesc& desc) {

@@ -24,7 +24,8 @@ class IndexSumCall final : public host::LibraryCall {
   IndexSumCall(const library::IndexSum& sum, const Loaded& kernels, library::Workspaces& workspaces)
       : sum_(sum), kernels_(kernels), workspaces_(workspaces) {}
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
     const gpu::IndexSumWorkspace wanted = gpu::WorkspaceOf(sum_);
     Result<device::Buffer> workspace = workspaces_.For(stream, wanted.bytes);
     if (!workspace.ok()) {
@@ -32,7 +33,7 @@ class IndexSumCall final : public host::LibraryCall {
       return;
     }
     const auto launches =
-        gpu::LaunchesOf(sum_, Address(inputs[0]), Address(inputs[1]), Address(output), Address(*workspace));
+        gpu::LaunchesOf(sum_, Address(inputs[0]), Address(inputs[1]), Address(outputs[0]), Address(*workspace));
     if (launches.empty()) return;
     stream.Fill(workspace->Slice(0, wanted.bytes_set), ~uint64_t{0}, sizeof(uint64_t));
     for (const gpu::IndexSumLaunch& launch : launches)

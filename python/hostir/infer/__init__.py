@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import HostirError
 from ..record import AxisRecord
-from . import along, contractions, indices, pointwise, reductions, reshape, shapes
+from . import along, attention, contractions, indices, pointwise, reductions, reshape, shapes
 from .extents import symbol
 from .operand import Operand
 from .sizes import Sizes
@@ -28,6 +28,7 @@ _RULES = {
     **indices.INFER,
     **along.INFER,
     **contractions.INFER,
+    **attention.INFER,
 }
 
 

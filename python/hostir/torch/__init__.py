@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..client import Client
 from ..connecting import default_client
+from .attention import attend
 from .counts import Counts, Report
 from .graphs import Graph
 from .parallel import parallelize_module
@@ -134,7 +135,8 @@ _autograd = aot_autograd(
 def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What ``torch.compile(model, backend="hostir")`` calls for each graph:
     ``torch.compile(model, backend=hostir.torch.backend)``."""
-    with sdpa_kernel([SDPBackend.MATH]):  # Attention in ops that can be fused, not PyTorch's own kernels.
+    attend(module)
+    with sdpa_kernel([SDPBackend.MATH]):  # Other attention in ops that can be fused, not PyTorch's own kernels.
         compiled: Callable[..., Any] = _autograd(module, inputs)
     return compiled
 

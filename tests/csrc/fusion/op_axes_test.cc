@@ -100,6 +100,31 @@ TEST(Axes, Contractions) {
             "a0>0 same, b0>1 same, c0>1 same, a1>2 contracted, b1>2 contracted");
 }
 
+TEST(Axes, Attention) {
+  const std::string qkv = "%a: f32[b, h, m, d], %b: f32[h, n, d], %c: f32[5, 1, n, e]";
+  // Keys, and the size that queries and keys share, are whole on every rank.
+  EXPECT_EQ(Links(qkv, "attention(%a, %b, %c) {result=values, causal=true, offset=[0, 0, 0, 0], scale=1}"),
+            "a0>0 broadcast, c0>0 same, a1>1 same, b0>1 same, c1>1 broadcast, a2>2 same, c3>3 same");
+  EXPECT_EQ(Links("%a: f32[m, 2], %b: f32[n, 2], %c: f32[n, 3], %d: bool[h, 1, n]",
+                  "attention(%a, %b, %c, %d) {result=lse, causal=false, offset=[0, 0], scale=1}"),
+            "d0>0 same, a0>1 same, d1>1 broadcast");
+  const std::string all =
+      "%a: f32[m, d], %b: f32[n, d], %c: f32[n, e], %d: f32[m, e], %e: f32[m], %f: f32[m], %g: f32[1, n]";
+  const auto gradient = [&](const std::string& of) {
+    return Links(
+        all, "attention_grad(%a, %b, %c, %d, %e, %f, %g) {result=" + of + ", causal=false, offset=[0, 0, 0], scale=1}");
+  };
+  EXPECT_EQ(gradient("q"),
+            "a0>0 same, d0>0 same, e0>0 same, f0>0 same, g0>0 broadcast, a1>1 opaque, b1>1 opaque, b0>2 contracted, "
+            "c0>2 contracted, g1>2 contracted");
+  EXPECT_EQ(gradient("k"),
+            "b0>0 same, c0>0 same, g1>0 same, a1>1 opaque, b1>1 opaque, a0>2 contracted, d0>2 contracted, "
+            "e0>2 contracted, f0>2 contracted, g0>2 broadcast");
+  EXPECT_EQ(gradient("v"),
+            "b0>0 same, c0>0 same, g1>0 same, c1>1 same, d1>1 same, a0>2 contracted, d0>2 contracted, "
+            "e0>2 contracted, f0>2 contracted, g0>2 broadcast");
+}
+
 TEST(Axes, Communications) {
   const auto of = [](const std::string& type, const std::string& op) {
     const std::string text =

@@ -171,6 +171,25 @@ TEST(Contraction, Types) {
   EXPECT_EQ(TypeOfY("%x: f32[8], %w: f32[6, 8]", "%y = linear(%x, %w)"), "f32[6, r:8]");
 }
 
+TEST(Attention, Types) {
+  const auto of = [](const std::string& qkv, const std::string& result, const std::string& offset) {
+    return TypeOfY(
+        qkv, "%y = attention(%q, %k, %v) {result=" + result + ", causal=false, offset=" + offset + ", scale=0.5}");
+  };
+  const std::string qkv = "%q: bf16[b:4, h, m, 8], %k: bf16[h, n, 8], %v: bf16[h, n, 3]";
+  EXPECT_EQ(of(qkv, "values", "[0, 0, 0, 0]"), "bf16[4, h, m, 3]");
+  EXPECT_EQ(of(qkv, "lse", "[0, 0, 0]"), "f32[4, h, m]");
+  EXPECT_EQ(of("%q: f64[m, 1], %k: f64[1, 1], %v: f64[1, 3]", "lse", "[0]"), "f64[m]");
+  const auto gradient = [](const std::string& result) {
+    return TypeOfY("%q: f16[m, 8], %k: f16[2, n, 8], %v: f16[n, 3], %g: f16[m, 3], %l: f32[2, m], %d: f32[2, m]",
+                   "%y = attention_grad(%q, %k, %v, %g, %l, %d) {result=" + result +
+                       ", causal=true, offset=[0, 0, 0, 0], scale=0.5}");
+  };
+  EXPECT_EQ(gradient("q"), "f16[2, m, 8, r:n]");
+  EXPECT_EQ(gradient("k"), "f16[2, n, 8, r:m]");
+  EXPECT_EQ(gradient("v"), "f16[2, n, 3, r:m]");
+}
+
 // Facts about sizes that inference relies on and cannot know are guards.
 TEST(Guards, AreRecorded) {
   const auto guards = [](std::string_view params, std::string_view body) {

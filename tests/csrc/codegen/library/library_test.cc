@@ -6,12 +6,12 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <functional>
 
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/onednn/onednn.h"
+#include "tests/csrc/codegen/library/elements.h"
 
 namespace hir::codegen::library {
 namespace {
@@ -22,36 +22,6 @@ struct Data {
   std::vector<double> values;
   std::vector<std::byte> bytes;
 };
-
-void Put(std::byte* at, DType dtype, double value) {
-  const auto put = [&](auto v) { std::memcpy(at, &v, sizeof(v)); };
-  switch (dtype) {
-    case DType::kFloat32: return put(static_cast<float>(value));
-    case DType::kFloat64: return put(value);
-    case DType::kBFloat16: return put(FloatToBFloat16(static_cast<float>(value)));
-    case DType::kFloat16: return put(FloatToFloat16(static_cast<float>(value)));
-    case DType::kInt32: return put(static_cast<int32_t>(value));
-    case DType::kInt64: return put(static_cast<int64_t>(value));
-    case DType::kBool: return;
-  }
-}
-
-double Take(const std::byte* at, DType dtype) {
-  const auto take = [&]<typename T>(T value) {
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  };
-  switch (dtype) {
-    case DType::kFloat32: return take(float{});
-    case DType::kFloat64: return take(double{});
-    case DType::kBFloat16: return BFloat16ToFloat(take(uint16_t{}));
-    case DType::kFloat16: return Float16ToFloat(take(uint16_t{}));
-    case DType::kInt32: return take(int32_t{});
-    case DType::kInt64: return static_cast<double>(take(int64_t{}));
-    case DType::kBool: return 0;
-  }
-  return 0;
-}
 
 // Row-major; with `once`, the axes it names are stored once.
 Data MakeData(base::Prng& prng, DType dtype, std::vector<int64_t> shape, std::vector<bool> once = {}) {
@@ -109,7 +79,8 @@ void Check(const ProductDesc& desc, const std::vector<Data>& inputs, Data output
     std::fill(output.bytes.begin(), output.bytes.end(), std::byte{0x7f});
     std::vector<const std::byte*> addresses;
     for (const Data& input : inputs) addresses.push_back(input.bytes.data());
-    (*call)->Run(addresses, output.bytes.data());
+    std::byte* const address = output.bytes.data();
+    (*call)->Run(addresses, {&address, 1});
     int faults = 0;
     ForEachIndex(output.tensor.shape, [&](const std::vector<int64_t>& index) {
       int64_t at = 0;
@@ -306,7 +277,8 @@ TEST(Library, EpiloguesRoundOnce) {
     auto call = fast ? Make(desc, {}) : MakeLoops(desc);
     ASSERT_TRUE(call.ok()) << call.status().ToString();
     const std::byte* const inputs[] = {a.data(), b.data()};
-    (*call)->Run(inputs, c.data());
+    std::byte* const outputs[] = {c.data()};
+    (*call)->Run(inputs, outputs);
     EXPECT_EQ(Take(c.data(), DType::kBFloat16), once) << (*call)->implementation();
   }
 }
@@ -328,7 +300,8 @@ TEST(Library, EpiloguesKeepNaN) {
         auto call = fast ? Make(desc, {}) : MakeLoops(desc);
         ASSERT_TRUE(call.ok()) << call.status().ToString();
         const std::byte* const inputs[] = {a.data(), b.data()};
-        (*call)->Run(inputs, c.data());
+        std::byte* const outputs[] = {c.data()};
+        (*call)->Run(inputs, outputs);
         EXPECT_TRUE(std::isnan(Take(c.data() + 3 * 65 * size, dtype))) << (*call)->implementation();
         const double zero = Take(c.data() + 20 * 65 * size, dtype);
         if (epilogue != Epilogue::kRelu) continue;

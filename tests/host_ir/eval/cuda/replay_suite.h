@@ -36,9 +36,11 @@ inline std::unique_ptr<HostProgram> LoadFinished(std::string_view text, std::str
 class DoublingCall final : public LibraryCall {
  public:
   explicit DoublingCall(const device::Kernel& mix) : mix_(mix) {}
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
-    const int64_t args[] = {reinterpret_cast<int64_t>(inputs[0].data), reinterpret_cast<int64_t>(output.data), 0, 0};
-    stream.Launch(mix_, args, output.bytes / 8);
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
+    const int64_t args[] = {reinterpret_cast<int64_t>(inputs[0].data), reinterpret_cast<int64_t>(outputs[0].data), 0,
+                            0};
+    stream.Launch(mix_, args, outputs[0].bytes / 8);
   }
 
  private:

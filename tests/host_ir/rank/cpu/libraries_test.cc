@@ -44,7 +44,8 @@ TEST(CpuLibraries, OneCallOnTwoStreamsAtOnce) {
   for (size_t k = 0; k < lanes[0].results.size(); ++k) {
     for (Lane& lane : lanes) {
       const device::Buffer inputs[] = {BufferOf(lane.x), BufferOf(lane.w)};
-      (*call)->Queue(inputs, BufferOf(lane.results[k]), *lane.stream);
+      const device::Buffer outputs[] = {BufferOf(lane.results[k])};
+      (*call)->Queue(inputs, outputs, *lane.stream);
     }
   }
   for (Lane& lane : lanes) ASSERT_TRUE(lane.stream->Synchronize(std::chrono::minutes(1)).ok());

@@ -35,7 +35,8 @@ TEST(IndexSumsOnGpu, EqualTheCpus) {
         host::IndexSumDesc{TensorOf(desc.updates), TensorOf(desc.indices), TensorOf(desc.output), desc.axis});
     ASSERT_TRUE(call.ok()) << call.status().ToString();
     const device::Buffer inputs[] = {memory[0]->buffer(), memory[1]->buffer()};
-    for (int k = 0; k < 2; ++k) (*call)->Queue(inputs, memory[2]->buffer(), **stream);
+    const device::Buffer outputs[] = {memory[2]->buffer()};
+    for (int k = 0; k < 2; ++k) (*call)->Queue(inputs, outputs, **stream);
     const Status done = (*stream)->Synchronize(base::Nanos(std::chrono::seconds(30)));
     ASSERT_TRUE(done.ok()) << done.ToString();
     ASSERT_TRUE(device::CopyToHost(**device, output, memory[2]->buffer()).ok());

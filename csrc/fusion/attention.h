@@ -1,0 +1,21 @@
+// What planning asks of attention and attention_grad, beside their axes.
+#pragma once
+
+#include "csrc/ir/builder.h"
+#include "csrc/ir/graph.h"
+
+namespace hir::fusion {
+
+// How many keys beyond its own number a query of a causal attention takes part in, of the part that a rank holds.
+// REQUIRES: `op` is one of the two; of `pool`'s graph.
+const ir::Expr* DiagonalOf(ir::ExprPool& pool, const ir::Op& op);
+
+// Whether both are attention, or both gradients of it, of the same operands alike, so that one call makes both results;
+// `a` and `b` may be one. False for all other ops.
+bool ShareCall(const ir::Op& a, const ir::Op& b);
+
+// Makes what `op` is as products around a softmax, whose scores are kept, through `builder`. Returns the last one's
+// result, of the type of op's but for reduced axes. REQUIRES: `op` is one of the two.
+ir::Value* AttentionAsProducts(ir::Builder& builder, const ir::Op& op);
+
+}  // namespace hir::fusion
