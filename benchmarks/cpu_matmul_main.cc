@@ -144,7 +144,8 @@ Result<Measurement> MeasureCase(const Case& c, int pairs, int threads) {
   if (c.linear) inputs.push_back(operands.bias.bytes.data());
   const auto run = [&] {
     stream->HostCallback([&] {
-      call->Run(inputs, operands.y.bytes.data());
+      std::byte* const outputs[] = {operands.y.bytes.data()};
+      call->Run(inputs, outputs);
       return Status();
     });
     return stream->Synchronize(std::chrono::seconds(60));

@@ -83,7 +83,7 @@ class Sorted final : public Call {
     for (const IndexSum::Axis& axis : sums.outer) blocks_ *= axis.extent;
   }
 
-  void Run(std::span<const std::byte* const> inputs, std::byte* output) override {
+  void Run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs) override {
     if (blocks_ == 0 || s_.columns.extent == 0 || s_.size == 0) return;
     if (s_.index == DType::kInt32) {
       Sort(reinterpret_cast<const int32_t*>(inputs[1]));
@@ -91,7 +91,7 @@ class Sorted final : public Call {
       Sort(reinterpret_cast<const int64_t*>(inputs[1]));
     }
     const auto* from = reinterpret_cast<const Stored*>(inputs[0]);
-    auto* to = reinterpret_cast<Stored*>(output);
+    auto* to = reinterpret_cast<Stored*>(outputs[0]);
     // Pieces: of each block so many ranges of columns, of each so many ranges of rows, of about equal work.
     const int64_t steps = s_.size + s_.count;
     const int64_t threads = pool_.num_threads() + 1;

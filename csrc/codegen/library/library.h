@@ -45,8 +45,9 @@ struct IndexSumDesc {
 class Call {
  public:
   virtual ~Call() = default;
-  // Blocks until the output is written. Addresses in the order of the description; the output overlaps none of them.
-  virtual void Run(std::span<const std::byte* const> inputs, std::byte* output) = 0;
+  // Blocks until the outputs are written. Addresses in the order of the description, of products and sums by index one
+  // output; an output overlaps none of the others.
+  virtual void Run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs) = 0;
   // "onednn (brg:avx512_core_amx_bf16)", "loops": for explain and benchmarks.
   virtual std::string implementation() const = 0;
 };

@@ -37,10 +37,10 @@ class Loops final : public Call {
 
   explicit Loops(const Problem& problem) : p_(problem) {}
 
-  void Run(std::span<const std::byte* const> inputs, std::byte* output) override {
+  void Run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs) override {
     const auto* bias = p_.bias ? reinterpret_cast<const Stored*>(inputs[2]) : nullptr;
     RunBatch(0, reinterpret_cast<const Stored*>(inputs[0]), reinterpret_cast<const Stored*>(inputs[1]), bias,
-             reinterpret_cast<Stored*>(output));
+             reinterpret_cast<Stored*>(outputs[0]));
   }
   std::string implementation() const override { return "loops"; }
 

@@ -24,7 +24,7 @@ class CpuCall final : public host::LibraryCall {
     for (const device::Buffer& input : inputs) addresses.push_back(input.data);
     stream.HostCallback([this, addresses = std::move(addresses), output] {
       const std::scoped_lock lock(mutex_);
-      call_->Run(addresses, output.data);
+      call_->Run(addresses, {&output.data, 1});
       return Status();
     });
   }

@@ -113,12 +113,12 @@ class OneDnn final : public Call {
     if (p.bias) arguments_.emplace(DNNL_ARG_BIAS, bias_);
   }
 
-  void Run(std::span<const std::byte* const> inputs, std::byte* output) override {
+  void Run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs) override {
     SetThreads(num_threads_);
     a_.set_data_handle(const_cast<std::byte*>(inputs[0]));
     b_.set_data_handle(const_cast<std::byte*>(inputs[1]));
     if (bias_) bias_.set_data_handle(const_cast<std::byte*>(inputs[2]));
-    c_.set_data_handle(output);
+    c_.set_data_handle(outputs[0]);
     primitive_.execute(stream_, arguments_);
     stream_.wait();
   }

@@ -89,7 +89,8 @@ inline void CheckIndexSums(const IndexSumRunner& run) {
     auto call = codegen::library::MakeIndexSum(desc, pool);
     ASSERT_TRUE(call.ok()) << call.status().ToString();
     const std::byte* const inputs[] = {x.data(), k.data()};
-    (*call)->Run(inputs, want.data());
+    std::byte* const outputs[] = {want.data()};
+    (*call)->Run(inputs, outputs);
     run(desc, x, k, got);
     EXPECT_TRUE(got == want) << DTypeName(dtype) << ", " << count << " updates of " << size << " rows";
   }

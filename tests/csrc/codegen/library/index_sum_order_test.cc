@@ -33,7 +33,8 @@ std::vector<float> SumsOf(const Shape& s, const std::vector<float>& updates, con
   std::vector<float> output(static_cast<size_t>(s.outer * s.size * s.columns), 777.0F);
   const std::byte* const inputs[] = {reinterpret_cast<const std::byte*>(updates.data()),
                                      reinterpret_cast<const std::byte*>(indices.data())};
-  for (int k = 0; k < 2; ++k) (*call)->Run(inputs, reinterpret_cast<std::byte*>(output.data()));
+  std::byte* const outputs[] = {reinterpret_cast<std::byte*>(output.data())};
+  for (int k = 0; k < 2; ++k) (*call)->Run(inputs, outputs);
   return output;
 }
 

@@ -109,7 +109,8 @@ void Check(const ProductDesc& desc, const std::vector<Data>& inputs, Data output
     std::fill(output.bytes.begin(), output.bytes.end(), std::byte{0x7f});
     std::vector<const std::byte*> addresses;
     for (const Data& input : inputs) addresses.push_back(input.bytes.data());
-    (*call)->Run(addresses, output.bytes.data());
+    std::byte* const address = output.bytes.data();
+    (*call)->Run(addresses, {&address, 1});
     int faults = 0;
     ForEachIndex(output.tensor.shape, [&](const std::vector<int64_t>& index) {
       int64_t at = 0;
@@ -306,7 +307,8 @@ TEST(Library, EpiloguesRoundOnce) {
     auto call = fast ? Make(desc, {}) : MakeLoops(desc);
     ASSERT_TRUE(call.ok()) << call.status().ToString();
     const std::byte* const inputs[] = {a.data(), b.data()};
-    (*call)->Run(inputs, c.data());
+    std::byte* const outputs[] = {c.data()};
+    (*call)->Run(inputs, outputs);
     EXPECT_EQ(Take(c.data(), DType::kBFloat16), once) << (*call)->implementation();
   }
 }
@@ -328,7 +330,8 @@ TEST(Library, EpiloguesKeepNaN) {
         auto call = fast ? Make(desc, {}) : MakeLoops(desc);
         ASSERT_TRUE(call.ok()) << call.status().ToString();
         const std::byte* const inputs[] = {a.data(), b.data()};
-        (*call)->Run(inputs, c.data());
+        std::byte* const outputs[] = {c.data()};
+        (*call)->Run(inputs, outputs);
         EXPECT_TRUE(std::isnan(Take(c.data() + 3 * 65 * size, dtype))) << (*call)->implementation();
         const double zero = Take(c.data() + 20 * 65 * size, dtype);
         if (epilogue != Epilogue::kRelu) continue;
