@@ -1,5 +1,5 @@
-// Library calls on CPUs, matrix products and sums of rows by index: one call with all sizes known, made once and run
-// any number of times.
+// Library calls on CPUs, matrix products, sums of rows by index and attention: one call with all sizes known, made once
+// and run any number of times.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,35 @@ struct IndexSumDesc {
   int64_t axis = 0;
 };
 
+// Attention of queries to keys, or its gradients; no score is stored (docs/ops.md, attention). With q[..., m, d],
+// k[..., n, d] and v[..., n, e], scores s[i, j] = scale q[i] k[j] + mask[i, j] and -inf where key j takes no part, the
+// values of query i are the mean of v by weights e^s[i, j], and lse[i] is the logarithm of their sum. A query without
+// keys has values 0 and an lse of -inf; a NaN among its scores, or +inf, makes its values and its lse NaN.
+// Where an operand is not finite at a key of weight 0, what it would be multiplied for may be NaN.
+struct AttentionDesc {
+  enum class Result : uint8_t { kValues, kLse, kQ, kK, kV };
+  struct Output {
+    Result what = Result::kValues;
+    Tensor tensor = {};
+  };
+  // q, k, v; if `backward`, behind them the values' gradient [..., m, e], lse[..., m] and delta[..., m], the sum over e
+  // of the values times their gradient; perhaps last a mask[..., m, n]. Leading axes broadcast as NumPy's do, and the
+  // mask's last two; any axis may be stored once. lse and delta are f64 of f64 and f32 of other floats, a mask is of
+  // bool, true where the key takes part, or of any float type; the others have one float type.
+  std::vector<Tensor> inputs = {};
+  bool backward = false;
+  bool has_mask = false;
+  bool causal = false;  // Key j takes part for query i only if j <= i + diagonal.
+  int64_t diagonal = 0;
+  double scale = 1;
+  // At least one, none twice: kValues[..., m, e] and kLse[..., m], or gradients, kQ[..., m, d], kK[..., n, d] and
+  // kV[..., n, e]. All have the inputs' broadcast leading axes: gradients are not summed over them.
+  std::vector<Output> outputs = {};
+};
+
 // Threads: one call at a time per object. Sums are carried in float32 for 16-bit floats, in the type itself
 // for others, with the bias added and through the epilogue, then rounded once; integers wrap. A sum of nothing is 0.
+// Attention's scores, weights and sums are float32, too, and double of f64.
 class Call {
  public:
   virtual ~Call() = default;

@@ -1,17 +1,14 @@
 // Products by blocked loops, for types and strides that no library takes: right for all, fast for none.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <type_traits>
 
+#include "csrc/codegen/library/block_sums.h"
 #include "csrc/codegen/library/format.h"
 #include "csrc/codegen/library/problem.h"
 
 namespace hir::codegen::library {
 namespace {
-
-constexpr int64_t kRows = 32, kColumns = 64,
-                  kDepth = 128;  // One block of B and of sums: 48 KiB in float32.
 
 // The formulas of csrc/fusion/fusion_ops.def; integers have none.
 template <typename Sum>
@@ -34,6 +31,8 @@ class Loops final : public Call {
  public:
   using Stored = typename F::Stored;
   using Sum = typename F::Sum;
+
+  static constexpr int64_t kRows = BlockSums<F>::kRows, kColumns = BlockSums<F>::kColumns;
 
   explicit Loops(const Problem& problem) : p_(problem) {}
 
@@ -59,27 +58,10 @@ class Loops final : public Call {
 
   void RunBlock(const Stored* a, const Stored* b, const Stored* bias, Stored* c, int64_t m0, int64_t n0) {
     const int64_t rows = std::min(kRows, p_.m - m0), columns = std::min(kColumns, p_.n - n0);
-    for (int64_t i = 0; i < rows; ++i) std::fill_n(sums_[static_cast<size_t>(i)].data(), kColumns, Sum{0});
-    for (int64_t k0 = 0; k0 < p_.k; k0 += kDepth) {
-      const int64_t depth = std::min(kDepth, p_.k - k0);
-      for (int64_t k = 0; k < depth; ++k) {
-        for (int64_t n = 0; n < columns; ++n) {
-          packed_[static_cast<size_t>(k)][static_cast<size_t>(n)] = F::Load(b[(k0 + k) * p_.b_k + (n0 + n) * p_.b_n]);
-        }
-        std::fill(packed_[static_cast<size_t>(k)].begin() + columns, packed_[static_cast<size_t>(k)].end(), Sum{0});
-      }
-      for (int64_t i = 0; i < rows; ++i) {
-        auto& sums = sums_[static_cast<size_t>(i)];
-        for (int64_t k = 0; k < depth; ++k) {
-          const Sum factor = F::Load(a[(m0 + i) * p_.a_m + (k0 + k) * p_.a_k]);
-          const auto& packed = packed_[static_cast<size_t>(k)];
-          for (size_t n = 0; n < kColumns; ++n) sums[n] += factor * packed[n];
-        }
-      }
-    }
+    sums_.Make({a + m0 * p_.a_m, p_.a_m, p_.a_k}, {b + n0 * p_.b_n, p_.b_k, p_.b_n}, rows, columns, p_.k);
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t n = 0; n < columns; ++n) {
-        Sum sum = sums_[static_cast<size_t>(i)][static_cast<size_t>(n)];
+        Sum sum = sums_.At(i, n);
         if (bias != nullptr) sum += F::Load(bias[(n0 + n) * p_.bias_n]);
         c[(m0 + i) * p_.c_m + (n0 + n) * p_.c_n] = F::Store(Finished(p_.epilogue, sum));
       }
@@ -87,8 +69,7 @@ class Loops final : public Call {
   }
 
   const Problem p_;
-  std::array<std::array<Sum, kColumns>, kDepth> packed_ = {};
-  std::array<std::array<Sum, kColumns>, kRows> sums_ = {};
+  BlockSums<F> sums_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Products by oneDNN: float32 and bfloat16. What it does not take goes to the loops.
+// Products by oneDNN: float32 and bfloat16, and the blocks of attention's. What it does not take goes to the loops.
 //
 // oneDNN runs on OpenMP threads; how many is a setting of the calling thread, made before a primitive is
 // created and before
@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/library/attention.h"
 #include "csrc/codegen/library/problem.h"
 
 namespace hir::codegen::library {
@@ -134,6 +135,14 @@ class OneDnn final : public Call {
   std::string implementation_;
 };
 
+void ProductOfBlocks(int64_t m, int64_t n, int64_t k, const Block<float>& a, const Block<float>& b, bool add, float* c,
+                     int64_t c_next_row) {
+  SetThreads(1);
+  const dnnl_status_t status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0F, a.at,
+                                          a.next_row, b.at, b.next_row, add ? 1.0F : 0.0F, c, c_next_row);
+  if (status != dnnl_success) LoopProduct(m, n, k, a, b, add, c, c_next_row);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options& options) {
@@ -148,6 +157,10 @@ Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options& optio
     }
   }
   return MakeLoops(problem);
+}
+
+Result<std::unique_ptr<Call>> MakeAttention(const AttentionDesc& desc, base::WorkPool& pool) {
+  return MakeAttention(desc, pool, ProductOfBlocks, "onednn sgemm");
 }
 
 }  // namespace hir::codegen::library

@@ -6,12 +6,12 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <functional>
 
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/onednn/onednn.h"
+#include "tests/csrc/codegen/library/elements.h"
 
 namespace hir::codegen::library {
 namespace {
@@ -22,36 +22,6 @@ struct Data {
   std::vector<double> values;
   std::vector<std::byte> bytes;
 };
-
-void Put(std::byte* at, DType dtype, double value) {
-  const auto put = [&](auto v) { std::memcpy(at, &v, sizeof(v)); };
-  switch (dtype) {
-    case DType::kFloat32: return put(static_cast<float>(value));
-    case DType::kFloat64: return put(value);
-    case DType::kBFloat16: return put(FloatToBFloat16(static_cast<float>(value)));
-    case DType::kFloat16: return put(FloatToFloat16(static_cast<float>(value)));
-    case DType::kInt32: return put(static_cast<int32_t>(value));
-    case DType::kInt64: return put(static_cast<int64_t>(value));
-    case DType::kBool: return;
-  }
-}
-
-double Take(const std::byte* at, DType dtype) {
-  const auto take = [&]<typename T>(T value) {
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  };
-  switch (dtype) {
-    case DType::kFloat32: return take(float{});
-    case DType::kFloat64: return take(double{});
-    case DType::kBFloat16: return BFloat16ToFloat(take(uint16_t{}));
-    case DType::kFloat16: return Float16ToFloat(take(uint16_t{}));
-    case DType::kInt32: return take(int32_t{});
-    case DType::kInt64: return static_cast<double>(take(int64_t{}));
-    case DType::kBool: return 0;
-  }
-  return 0;
-}
 
 // Row-major; with `once`, the axes it names are stored once.
 Data MakeData(base::Prng& prng, DType dtype, std::vector<int64_t> shape, std::vector<bool> once = {}) {
