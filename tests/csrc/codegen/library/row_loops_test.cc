@@ -110,6 +110,10 @@ TYPED_TEST(RowLoopsTest, RowsOfAnyLength) {
       }
       for (size_t i = size; i < room; ++i) ASSERT_TRUE(powers[i] == 0 && p[i] == 0 && of_p[i] == 0);
       ASSERT_TRUE(powers[room] == 777 && p[room] == 777 && of_p[room] == 777);
+      // No key takes part: neither score nor lse is finite.
+      std::fill(p.begin(), p.end(), -kInfinity<T>);
+      loops->gradients(p.data(), nullptr, n, -kInfinity<T>, T{0});
+      for (size_t i = 0; i < size; ++i) ASSERT_EQ(p[i], 0);
       // Without a score, or with NaN alone.
       std::fill(x.begin(), x.end(), std::numeric_limits<T>::quiet_NaN());
       EXPECT_EQ(loops->max(x.data(), n), -kInfinity<T>);
