@@ -119,6 +119,9 @@ class Request(threading.Thread):
         return Outcome(self.outcome.code, self.outcome.message, max(0.0, self.ended - moment))
 
 
+STILL = 20  # Equal counts in a row, some milliseconds apart, are those of a daemon at rest.
+
+
 def until(condition: Callable[[], Any], what: str, limit: float = 20) -> Any:
     """The value of `condition` once it is true."""
     end = time.monotonic() + limit
@@ -256,9 +259,16 @@ class World:
         """What is held once nothing goes on, and clients have given back what they no longer hold."""
         gc.collect()
         self.right(self.a)
-        found: dict[str, int] = {}  # Counted at once: a moment later there may be another request.
-        until(lambda: found.update(self.holdings()) or found["requests"] == 1, "what was before is over")
-        return found
+        found: list[dict[str, int]] = []
+
+        def is_still() -> bool:
+            """Nothing goes on, and nothing that ended is on its way out."""
+            now = self.holdings()
+            found[:] = [*found, now] if now["requests"] == 1 and now in found[:1] else [now]
+            return len(found) == STILL
+
+        until(is_still, "what was before is over")
+        return found[0]
 
     def holdings(self) -> dict[str, int]:
         """All that must be the same before and after."""

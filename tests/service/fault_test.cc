@@ -29,8 +29,11 @@ constexpr const char* kNegate =
 
 class Fault : public testing::Test {
  protected:
-  Daemon daemon{{"--devices=cpu:2", "--plan-timeout-ms=3000"}};
-  Client client{daemon};
+  explicit Fault(const std::string& more = "--rpc-threads=4")
+      : daemon({"--devices=cpu:2", "--plan-timeout-ms=3000", more}), client(daemon) {}
+
+  Daemon daemon;
+  Client client;
 
   std::string Id() {
     const Client::Compiled compiled = client.Compile(kColumnSums);
@@ -361,7 +364,13 @@ TEST_F(Fault, ASessionThatEndsInTransfers) {
   EXPECT_TRUE(client.WaitUntil([](const pb::StatusReply& status) { return status.tensor_bytes() == 0; }));
 }
 
-TEST_F(Fault, AClientThatNoLongerWaitsHoldsNoTensor) {
+// Requests are carried out in the order in which they came.
+class FaultInOrder : public Fault {
+ protected:
+  FaultInOrder() : Fault("--rpc-threads=1") {}
+};
+
+TEST_F(FaultInOrder, AClientThatNoLongerWaitsHoldsNoTensor) {
   const std::string program = Id(), x = Put();
   const pid_t worker = static_cast<pid_t>(Worker(0));
   kill(worker, SIGSTOP);
