@@ -231,18 +231,26 @@ bool ProveSame(ir::ExprPool& pool, const Region& a, const Region& b) {
 }
 
 bool ProveCovered(ir::ExprPool& pool, const Region& region, std::span<const Region* const> parts) {
+  // An array that is covered is a part of what it was reshaped from, beside others of its kind: of loops in loops.
+  std::vector<const Region*> known(parts.begin(), parts.end());
   std::vector<Interval> flat;
-  for (const Region* part : parts) {
-    if (part->base != region.base) continue;
-    if (ProveSame(pool, region, *part)) return true;
-    if (IsWhole(*part) || IsContiguous(pool, *part)) flat.push_back(Flat(pool, *part));
-    const Region root = RootOf(pool, *part);
-    if (!IsWhole(*part) && BoxesCover(pool, root, parts)) flat.push_back(Flat(pool, root));
+  for (size_t k = 0; k < known.size(); ++k) {
+    const Region& part = *known[k];
+    if (part.base != region.base) continue;
+    if (ProveSame(pool, region, part)) return true;
+    const bool is_whole = IsWhole(part);
+    if (is_whole || IsContiguous(pool, part)) flat.push_back(Flat(pool, part));
+    const Region root = RootOf(pool, part);
+    const bool is_covered = is_whole || BoxesCover(pool, root, known);
+    if (is_covered && !is_whole) flat.push_back(Flat(pool, root));
+    const Region* const outer = part.of.get();
+    const auto is_known = [&](const Region* other) { return Identical(*outer, *other); };
+    if (is_covered && outer != nullptr && std::ranges::none_of(known, is_known)) known.push_back(outer);
   }
   if (ChainCovers(pool, Flat(pool, region), StorageElements(pool, *region.base->type), flat)) {
     return true;
   }
-  return BoxesCover(pool, region, parts);
+  return BoxesCover(pool, region, known);
 }
 
 }  // namespace hir::host

@@ -148,6 +148,7 @@ std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir
   if (!IsContiguous(pool, region)) return Split(pool, region, type, stored_extents);
   Region view;
   view.base = region.base;
+  if (region.exact && !IsWhole(region)) view.of = std::make_shared<const Region>(region);
   SetDense(pool, &view, type, stored_extents, Flat(pool, region));
   return view;
 }

@@ -2,6 +2,7 @@
 // two such sets. Every answer is conservative: "not proved" is false.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,7 +37,8 @@ struct Region {
   const ir::Expr* root_end = nullptr;
   std::vector<const ir::Expr*> root;
   std::vector<Interval> box;
-  bool exact = true;  // Else it is perhaps less than the box.
+  bool exact = true;                      // Else it is perhaps less than the box.
+  std::shared_ptr<const Region> of = {};  // Of an array that is a reshape of a part of another: that part.
 };
 
 // All of the parameter or alloc `value`.

@@ -233,6 +233,37 @@ TEST(Region, AReshapeTakesTheElementsThatItIsOf) {
   EXPECT_FALSE(ProveDisjoint(pool, first, whole));
 }
 
+// [i0, i1] as [3, i0/3, i1], each of its three as [i0/3, 2, i1/2]: as loops in loops write it.
+TEST(Region, ReshapesOfParts) {
+  ir::ExprPool pool;
+  ir::Graph graph(kHostOps, "p");
+  const Expr *i0 = pool.Symbol("i0"), *i1 = pool.Symbol("i1"), *two = pool.Const(2), *three = pool.Const(3);
+  const Expr *third = pool.FloorDiv(i0, three), *half = pool.FloorDiv(i1, two);
+  const auto reshaped = [&](const Region& of, const std::vector<const Expr*>& extents) {
+    std::vector<ir::Axis> axes;
+    for (const Expr* extent : extents) axes.push_back({ir::AxisKind::kIteration, graph.exprs().Import(extent)});
+    return *Reshape(pool, of, *graph.Tensor(DType::kFloat32, axes), extents);
+  };
+  const ir::Axis axes[] = {{ir::AxisKind::kIteration, graph.exprs().Symbol("i0")},
+                           {ir::AxisKind::kIteration, graph.exprs().Symbol("i1")}};
+  const Region whole = WholeOf(pool, *graph.AddParam("x", graph.Tensor(DType::kFloat32, axes)));
+  const Region thirds = reshaped(whole, {three, third, i1});
+  std::vector<Region> sixths;
+  for (int64_t i = 0; i < 3; ++i) {
+    const Region halves = reshaped(Select(pool, thirds, 0, pool.Const(i)), {third, two, half});
+    for (int64_t k = 0; k < 2; ++k) sixths.push_back(Select(pool, halves, 1, pool.Const(k)));
+  }
+  std::vector<const Region*> parts;
+  for (const Region& part : sixths) parts.push_back(&part);
+  EXPECT_TRUE(ProveCovered(pool, whole, parts));
+  EXPECT_TRUE(ProveCovered(pool, thirds, parts));
+  for (size_t left_out = 0; left_out < parts.size(); ++left_out) {
+    std::vector<const Region*> others = parts;
+    others.erase(others.begin() + static_cast<ptrdiff_t>(left_out));
+    EXPECT_FALSE(ProveCovered(pool, whole, others)) << left_out;
+  }
+}
+
 TEST(Region, QuartersOfASymbolicAxis) {
   ir::ExprPool pool;
   const Expr* i0 = pool.Symbol("i0");
