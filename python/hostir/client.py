@@ -68,6 +68,7 @@ _CHANNEL = [
 ]
 _LETTING_GO_SECONDS = 0.02  # A run lets go of what it used a little after its results are ready.
 _PROGRAMS_KEPT = 1024
+_VALUES_BYTES = 1 << 20  # Of all inputs of a run.
 _PEEK_SECONDS = 0.2  # That repr waits for an array.
 _HAS_LOCATION = re.compile(r"\((?!uid:)[^()\s]+:\d+[:)]")  # "(uid:0)" is who.
 _STATES = {
@@ -149,6 +150,7 @@ class Client:
             deadline,
         )
         self._message_bytes_max = int(hello.message_bytes_max)
+        self._value_bytes = min(int(hello.value_bytes_max), inputs_.VALUE_BYTES)
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
@@ -190,13 +192,9 @@ class Client:
     def _put_input(
         self, array: Any, of: Runnable, index: int, name: str, data_type: DataType, patience: float | None
     ) -> Array:
-        on_gpu = gpu_array.view_of(array)
-        values: np.ndarray[Any, Any] | gpu_array.GpuView
-        if on_gpu is not None and on_gpu.dtype == data_type.numpy:
-            values = on_gpu
-        else:
-            on_host = array if on_gpu is None else on_gpu.to_numpy()
-            values = inputs_.host_array(on_host, data_type, f"input {index} ({name})", name)
+        return self._upload_input(inputs_.as_input(array, index, name, data_type), of, index, patience)
+
+    def _upload_input(self, values: inputs_.Values, of: Runnable, index: int, patience: float | None) -> Array:
         header = pb.UploadHeader(session_id=self._session)
         header.input.program_id = self._compile(of).program_id
         header.input.index = index
@@ -206,9 +204,7 @@ class Client:
             header.input.program_id = self._compile_again(of).program_id
             return self._upload(values, header, patience)
 
-    def _upload(
-        self, array: np.ndarray[Any, Any] | gpu_array.GpuView, header: pb.UploadHeader, patience: float | None
-    ) -> Array:
+    def _upload(self, array: inputs_.Values, header: pb.UploadHeader, patience: float | None) -> Array:
         if isinstance(array, gpu_array.GpuView):
             header.dtype = wire.dtype_number(as_data_type(array.dtype))
             header.shape[:] = array.shape
@@ -217,12 +213,7 @@ class Client:
             if tensor is not None:
                 return self._array(tensor, caller_location())
             array = array.to_numpy()
-        sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
-        native = array.dtype.newbyteorder("=")
-        header.dtype = wire.dtype_number(as_data_type(native))
-        header.shape[:] = array.shape
-        header.sent_once[:] = sent_once if any(sent_once) else []
-        stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)].astype(native, copy=False)
+        stored = inputs_.describe(array, header)
         tensor = self._when_there_is_room(lambda: self._transfers.upload(stored, header), patience)
         return self._array(tensor, caller_location())
 
@@ -275,6 +266,9 @@ class Client:
         if self.device_kind != "cpu" or any(array._stored_once):
             return None
         self._check_live(array)
+        known = self._transfers.known(array._memory)
+        if known is not None:
+            return known
         try:
             view: np.ndarray[Any, Any] | None = self._send(
                 lambda _, timeout, metadata: self._transfers.map(array._handle, array._memory, timeout),
@@ -366,9 +360,10 @@ class Client:
     ) -> Any:
         """Runs a program: a tuple of Arrays, or what ``fd.add_output`` was given, with an Array for each tensor.
 
-        inputs: Arrays, host arrays (put first, as the program wants them, and converted where no value can change) or
-        numbers for scalars (arrays without axes are, too). A list or tuple gives them in the program's order, a dict by
-        name, also nested: {"x": x, "mlp": {"w": w}} are the inputs x and mlp.w.
+        inputs: Arrays, host arrays (which go along with the run, or are put first where they are large, as the program
+        wants them, and converted where no value can change) or numbers for scalars (arrays without axes are, too). A
+        list or tuple gives them in the program's order, a dict by name, also nested: {"x": x, "mlp": {"w": w}} are the
+        inputs x and mlp.w.
 
         Returns once the run is accepted; the arrays wait, and raise its error, on first read. wait=True returns when
         it is over. Where the daemon has no room (queued_runs_max, or what runs and their results hold), it waits for
@@ -458,6 +453,7 @@ class Client:
         request.timeout_ms = _milliseconds(timeout, "timeout") if timeout is not None else 0
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
         arrays: dict[int, Array] = {}
+        left = _VALUES_BYTES
         for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
             if parameter.scalar:
                 request.args.append(_number_argument(inputs_.number(index, name, value)))
@@ -465,7 +461,14 @@ class Client:
             if isinstance(value, Array):
                 array = value
             else:
-                array = self._put_input(value, fd, index, name, wire.data_type(parameter.dtype), patience)
+                given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
+                if inputs_.stored_bytes(given) <= min(self._value_bytes, left):
+                    brought = request.args.add().tensor
+                    stored = inputs_.describe(given if isinstance(given, np.ndarray) else given.to_numpy(), brought)
+                    brought.elements = stored.tobytes()
+                    left -= stored.nbytes
+                    continue
+                array = self._upload_input(given, fd, index, patience)
             self._check_live(array)
             arrays[index] = array
             request.args.add(handle=array._handle)
@@ -484,7 +487,7 @@ class Client:
 
         result = self._when_there_is_room(attempt, patience)
         for output in compiled.outputs:
-            if output.HasField("alias_input"):
+            if output.HasField("alias_input") and output.alias_input in arrays:
                 arrays[output.alias_input]._lose(f"was consumed by a run of {fd.name} ({location})")
         outputs = tuple(self._array(tensor, location, int(result.run_id)) for tensor in result.outputs)
         if not wait:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from . import gpu_array, wire
 from .array import Array
 from .definition import FusionDefinition
 from .dlpack import as_numpy
-from .dtypes import DataType
+from .dtypes import DataType, as_data_type
 from .location import invalid
 from .named_program import NamedProgram
 from .values import Value, as_number
 
 _NAMES_SHOWN = 8
+VALUE_BYTES = 256 << 10  # Of an input, up to which a run brings it along; beyond, the message is copied too often.
+Values = np.ndarray[Any, Any] | gpu_array.GpuView  # On the host, or on a GPU.
 
 
 def names(fd: FusionDefinition | NamedProgram) -> list[str]:
@@ -177,3 +181,28 @@ def _integer_info(dtype: np.dtype[Any]) -> tuple[int, int] | None:
     except ValueError:
         return None
     return int(info.min), int(info.max)
+
+
+def as_input(array: Any, index: int, name: str, data_type: DataType) -> Values:
+    """In the element type of a program's input, where no value can change: on the GPU that has it, or on the host."""
+    on_gpu = gpu_array.view_of(array)
+    if on_gpu is not None and on_gpu.dtype == data_type.numpy:
+        return on_gpu
+    on_host = array if on_gpu is None else on_gpu.to_numpy()
+    return host_array(on_host, data_type, f"input {index} ({name})", name)
+
+
+def describe(array: np.ndarray[Any, Any], header: Any) -> np.ndarray[Any, Any]:
+    """Says in a header what is sent, and returns it: of an axis with stride 0 one element."""
+    sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
+    native = array.dtype.newbyteorder("=")
+    header.dtype = wire.dtype_number(as_data_type(native))
+    header.shape[:] = array.shape
+    header.sent_once[:] = sent_once if any(sent_once) else []
+    return array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)].astype(native, copy=False)
+
+
+def stored_bytes(values: Values) -> int:
+    """That are sent."""
+    sizes = [n for n, stride in zip(values.shape, values.strides, strict=True) if stride]
+    return int(math.prod(sizes)) * int(values.dtype.itemsize)

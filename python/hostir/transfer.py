@@ -219,10 +219,9 @@ class Transfers:
     def map(self, handle: str, memory: int, seconds: float | None) -> np.ndarray[Any, Any] | None:
         """The bytes of a tensor of this session's that is in ``memory``, whole, to be read and written there as long as
         the handle is there; None: nothing can be mapped. Raises gRPC's errors."""
-        with self._mapping:
-            if memory in self._mapped:
-                self._mapped.move_to_end(memory)
-                return self._mapped[memory]
+        known = self.known(memory)
+        if known is not None:
+            return known
         if self._path is None or memory == 0:
             return None
         request = pb.DownloadRequest(session_id=self._session, handle=handle, writable=True)
@@ -245,6 +244,14 @@ class Transfers:
             while len(self._mapped) > _MAPPED_MAX:
                 self._mapped.popitem(last=False)
         return made
+
+    def known(self, memory: int) -> np.ndarray[Any, Any] | None:
+        """What ``map`` has made of it; None: nothing, or not any more."""
+        with self._mapping:
+            made = self._mapped.get(memory)
+            if made is not None:
+                self._mapped.move_to_end(memory)
+            return made
 
     def unmap(self) -> None:
         """Whoever still views memory of the daemon's has the same bytes there, of its own: the daemon takes its pages

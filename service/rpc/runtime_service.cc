@@ -15,6 +15,7 @@
 #include "service/convert/tensor.h"
 #include "service/rpc/explain.h"
 #include "service/rpc/principal.h"
+#include "service/rpc/transfer_calls.h"
 
 namespace hir::service {
 namespace {
@@ -31,10 +32,49 @@ Engine::RunArg FromProto(const pb::RunArg& arg) {
     case pb::RunArg::kFloatValue: return arg.float_value();
     case pb::RunArg::kIntValue: return arg.int_value();
     case pb::RunArg::kBoolValue: return arg.bool_value();
+    case pb::RunArg::kTensor:
     case pb::RunArg::VALUE_NOT_SET: break;
   }
   return std::string();  // No handle of that name.
 }
+
+// Tensors that a request brings along for a run, which alone holds them once they are freed. Threads: one at a time.
+class Brought {
+ public:
+  Brought(Engine& engine, std::string session) : engine_(engine), session_(std::move(session)) {}
+  Brought(const Brought&) = delete;
+  Brought& operator=(const Brought&) = delete;
+  ~Brought() { Free(); }
+
+  // Errors: as of an Upload to input `index` of the program.
+  Result<std::string> Store(const std::string& program_id, int index, const pb::TensorValue& value) {
+    const auto bytes = static_cast<int64_t>(value.elements().size());
+    HIR_TRY(CheckChunk(engine_, bytes));
+    pb::UploadHeader header;
+    header.set_session_id(session_);
+    header.set_dtype(value.dtype());
+    *header.mutable_shape() = value.shape();
+    *header.mutable_sent_once() = value.sent_once();
+    header.mutable_input()->set_program_id(program_id);
+    header.mutable_input()->set_index(index);
+    HIR_ASSIGN(const std::unique_ptr<Upload> upload, BeginUpload(engine_, header));
+    hir::Status status = upload->Expect(bytes);
+    if (!status.ok()) return status.WithContext(base::Cat("input ", index));
+    upload->Write(value.elements());
+    Result<Upload::Stored> stored = upload->End();
+    if (!stored.ok()) return stored.status().WithContext(base::Cat("input ", index));
+    engine_.metrics().uploaded_bytes.Add(bytes);
+    return handles_.emplace_back(std::move(stored->handle));
+  }
+  void Free() {
+    if (!handles_.empty()) (void)engine_.Free(session_, std::exchange(handles_, {}), /*those_there=*/true);
+  }
+
+ private:
+  Engine& engine_;
+  const std::string session_;
+  std::vector<std::string> handles_;
+};
 
 // So many that looking them all up takes a moment, and telling the state of each takes megabytes.
 hir::Status CheckHandles(int count, const Engine& engine) {
@@ -266,7 +306,17 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
   }
   if (request.profile()) run.profile = std::make_shared<pb::RunProfile>();
   if (request.timeline()) run.timeline = std::make_shared<std::string>();
-  for (const pb::RunArg& arg : request.args()) run.args.push_back(FromProto(arg));
+  const auto brought = std::make_shared<Brought>(engine_, request.session_id());
+  for (int i = 0; i < request.args_size(); ++i) {
+    const pb::RunArg& arg = request.args(i);
+    if (!arg.has_tensor()) {
+      run.args.push_back(FromProto(arg));
+      continue;
+    }
+    Result<std::string> stored = brought->Store(request.program_id(), i, arg.tensor());
+    if (!stored.ok()) return call->ClaimAndEnd(stored.status());
+    run.args.push_back(*std::move(stored));
+  }
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {
     std::mutex mutex;
@@ -304,10 +354,11 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
       answer(std::move(accepted), call);
     };
   }
-  const auto start = [this, call, waited, drop, answer, run, wait](const hir::Status& planned) {
+  const auto start = [this, call, waited, drop, answer, run, wait, brought](const hir::Status& planned) {
     if (!planned.ok()) return call->ClaimAndEnd(planned);
     std::unique_lock lock(waited->mutex);
     Result<Engine::Accepted> accepted = engine_.Run(run);
+    brought->Free();  // Before the client hears of it.
     if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
     const int64_t number = accepted->run;
     call->LearnRun(number);

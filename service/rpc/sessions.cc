@@ -221,6 +221,7 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
                base::Quoted(request.client().substr(0, 128)));
   event_.set_session_id(session_);
   event_.set_chunk_bytes_max(options.limits.chunk_bytes_max);
+  event_.set_value_bytes_max(options.limits.chunk_bytes_max);
   event_.set_message_bytes_max(options.limits.message_bytes_max);
   event_.set_request_handles_max(options.limits.request_handles_max);
   event_.set_daemon(context_.engine.id());

@@ -128,13 +128,16 @@ std::optional<Status> UploadCall::TakeChunk() {
   return Status();
 }
 
+Status CheckChunk(const Engine& engine, int64_t bytes) {
+  const int64_t bytes_max = engine.options().limits.chunk_bytes_max;
+  if (bytes <= bytes_max) return {};
+  return ResourceExhausted(
+      base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
+}
+
 Status UploadCall::ExpectChunk(int64_t bytes) {
-  const int64_t bytes_max = context_.engine.options().limits.chunk_bytes_max;
   if (upload_ == nullptr) return InvalidArgument("a chunk before the header of an upload");
-  if (bytes > bytes_max) {
-    return ResourceExhausted(
-        base::Cat("chunk_bytes_max = ", bytes_max, ": a chunk has ", bytes, " bytes; send smaller ones"));
-  }
+  HIR_TRY(CheckChunk(context_.engine, bytes));
   record_.bytes_in += bytes;
   context_.engine.metrics().uploaded_bytes.Add(bytes);
   return upload_->Expect(bytes);

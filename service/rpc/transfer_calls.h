@@ -22,6 +22,9 @@ namespace hir::service {
 // A full pool is an answer, not a queue without end.
 Status QueueFull(const Engine& engine);
 
+// What a chunk of an upload may have. Errors: kResourceExhausted naming chunk_bytes_max.
+Status CheckChunk(const Engine& engine, int64_t bytes);
+
 // The upload that `header` asks for.
 Result<std::unique_ptr<Upload>> BeginUpload(Engine& engine, const ::hostir::v1::UploadHeader& header);
 Result<std::unique_ptr<DeviceTransfer>> BeginDeviceUpload(Engine& engine, const ::hostir::v1::ReserveRequest& request);

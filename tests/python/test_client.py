@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import operator
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 
 import hostir
 from hostir import DataType, DeviceMesh, FusionDefinition, Sharding
+from hostir.inputs import VALUE_BYTES
 
 FOUR = DeviceMesh([0, 1, 2, 3])
 SQUARE = DeviceMesh([[0, 1], [2, 3]])
@@ -236,6 +239,41 @@ def test_a_run_with_host_arrays_numbers_and_handles(client: hostir.Client) -> No
         np.testing.assert_array_equal(y.numpy(), values * 0.5 + 3)
     (y,) = client.run(fd, [values, np.array(0.5), 2**53 + 1, False])
     np.testing.assert_array_equal(y.numpy(), values)
+
+
+def test_small_host_arrays_go_along(client: hostir.Client) -> None:
+    """One request for any number of inputs, of which nothing is left. Large ones are put, and what is too much."""
+    with FusionDefinition() as fd:
+        inputs = [fd.define_tensor(shape=[-1], contiguity=True) for _ in range(8)]
+        fd.add_output(functools.reduce(operator.add, inputs))
+    repeated = np.broadcast_to(np.float32(3), (1000,))
+    half = np.ones(VALUE_BYTES // 8, np.float32)
+
+    def asked(given: list[np.ndarray[Any, Any]]) -> int:
+        before = client.status()
+        (y,) = client.run(fd, given, wait=True)
+        after = client.status()
+        np.testing.assert_array_equal(y.numpy(), sum(given))
+        assert after["tensors"] == before["tensors"] + 1
+        return int(after["requests"] - before["requests"]) - 1  # The look.
+
+    small = [np.full(1000, float(k), np.float32) for k in range(8)]
+    asked(small)  # Compiles.
+    assert asked(small) == 1
+    assert asked([repeated, *small[1:]]) == 1
+    assert asked([half] * 8) == 1
+    large = np.ones(VALUE_BYTES // 4, np.float32)
+    assert asked([large] * 8) == 1 + 4 + 1  # Four are put, and given back.
+    assert asked([np.ones(VALUE_BYTES // 4 + 1, np.float32)] * 8) == 1 + 8 + 1
+
+
+def test_a_small_host_array_that_an_output_takes_over(client: hostir.Client) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1], contiguity=True)
+        fd.add_output(x + 1.0, x)
+    for _ in range(2):
+        (y,) = client.run(fd, [np.arange(4, dtype=np.float32)])
+        np.testing.assert_array_equal(y.numpy(), [1, 2, 3, 4])
 
 
 def test_results_stay_on_the_devices(client: hostir.Client) -> None:

@@ -62,6 +62,56 @@ fusion @double(%x: f32[i0, i1] {mesh=@m, shard(0, mesh_x)}) {
   EXPECT_EQ(Values(first.reply.outputs(0)), (std::vector<float>{2, 4, 6, 8}));
 }
 
+// Elements in the request: of two ranks' input, beside one by handle; freed with the run, or with its refusal.
+TEST_F(Run, TakesInputsByValue) {
+  const std::string sum = Id(R"(mesh @m = [0, 1]
+fusion @sum(%x: f32[i0, i1] {mesh=@m, shard(0, mesh_x)}, %y: f32[i1] {mesh=@m}) {
+  %z = add(%x, %y)
+  return %z
+}
+)");
+  const std::string x = Put({1, 2, 3, 4}, {2, 2}, {2}, {0});
+  const int64_t tensors = client.Status().tensors(), requests = client.Status().requests();
+  pb::RunRequest request;
+  request.set_session_id(client.session());
+  request.set_program_id(sum);
+  request.set_wait(true);
+  request.add_args()->set_handle(x);
+  pb::TensorValue& y = *request.add_args()->mutable_tensor();
+  y.set_dtype(pb::DTYPE_FLOAT32);
+  y.add_shape(2);
+  y.set_elements(Bytes({10, 20}));
+  const auto run = [&] {
+    pb::RunReply reply;
+    const auto context = client.Context();
+    const grpc::Status status = client.stub().Run(context.get(), request, &reply);
+    return std::pair(Text(status), reply);
+  };
+  const auto [status, reply] = run();
+  ASSERT_EQ(status, "OK");
+  EXPECT_EQ(Values(reply.outputs(0)), (std::vector<float>{11, 22, 13, 24}));
+  EXPECT_EQ(client.Status().tensors(), tensors + 1) << "the result's";
+  EXPECT_EQ(client.Status().requests(), requests + 4) << "three looks, a download and the run";
+  y.add_sent_once(true);
+  y.set_elements(Bytes({10}));
+  EXPECT_EQ(Values(run().second.outputs(0)), (std::vector<float>{11, 12, 13, 14}));
+  y.clear_sent_once();
+  EXPECT_EQ(run().first,
+            "INVALID_ARGUMENT: input 1: the upload ended after 4 of the 8 bytes "
+            "of f32[2] on [0, 1], replicated");
+  y.set_dtype(pb::DTYPE_FLOAT64);
+  EXPECT_EQ(run().first, "INVALID_ARGUMENT: input 1 (y): the tensor is f64; the program wants f32");
+  y.set_dtype(pb::DTYPE_FLOAT32);
+  y.set_elements(Bytes({10, 20, 30}));
+  y.set_shape(0, 3);
+  EXPECT_EQ(run().first,
+            "INVALID_ARGUMENT: input 1 (y): axis 0 has extent 3; "
+            "the program wants i1 = 2 (i0 = 2, i1 = 2)");
+  request.mutable_args(0)->mutable_tensor()->set_dtype(pb::DTYPE_FLOAT32);
+  EXPECT_EQ(run().first, "INVALID_ARGUMENT: input 0 (x): the tensor has 0 axes; the program wants f32[i0, i1]");
+  EXPECT_EQ(client.Status().tensors(), tensors + 2) << "the results'";
+}
+
 // What is gone already is passed over, what is not is freed whatever comes of the run, and what the run reads is not
 // there.
 TEST_F(Run, FreesFirst) {
