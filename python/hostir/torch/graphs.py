@@ -15,11 +15,12 @@ from torch.fx import Node
 from ..array import Array
 from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, InvalidArgument, Unimplemented
+from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
 from . import indices, parallel, pointwise, reductions, shapes
 from .counts import Counts
 from .lowering import Lowering, refusal, tensors_in
-from .memory import mapped, strided, take_over, tensor_of
+from .memory import mapped, sent_bytes, strided, take_over, tensor_of
 from .parallel import sharding_of
 from .residency import Kind, Residency
 
@@ -29,6 +30,7 @@ _TABLES = (indices, parallel, pointwise, reductions, shapes)  # They register wh
 # of the graph before it.
 _AT_ONCE, _BEFORE, _BEHIND = frozenset[Kind](), frozenset({Kind.COPY}), frozenset({Kind.COPY, Kind.SENT})
 _SCALARS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)  # A float64 has each exactly.
+_LEAST_ZEROS = 16 << 10  # Bytes that take longer to send than to look at.
 _DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
@@ -94,6 +96,22 @@ class Program:
         return fd
 
 
+class OnHost:
+    """Ops on numbers of the host, as one function of Python's: a call of each by itself takes longer than the op."""
+
+    def __init__(self, nodes: Sequence[Node], results: Sequence[Any]) -> None:
+        own = set(nodes)
+        self.nodes = list(nodes)
+        self.inputs = _inputs_of(nodes)
+        self.outputs = [node for node in nodes if node in results or not own.issuperset(node.users)]
+        graph = torch.fx.Graph()
+        made: dict[Node, Node] = {node: graph.placeholder(node.name) for node in self.inputs}
+        for node in nodes:
+            made[node] = graph.node_copy(node, made.__getitem__)
+        graph.output(tuple(made[node] for node in self.outputs))
+        self.function = torch.fx.GraphModule({}, graph).forward
+
+
 class Graph:
     """What a graph is compiled to: ``graph(arguments)`` empties the list, and returns a list."""
 
@@ -132,7 +150,7 @@ class Graph:
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
         counts.definitions = _definitions_of(weakref.ref(self))
         for step in self._steps:
-            nodes = step.nodes if isinstance(step, Program) else [step]
+            nodes = [step] if isinstance(step, Node) else step.nodes
             for node in nodes:
                 if node not in on_host:
                     why = "" if isinstance(step, Program) else refusal(node) or "a program of moves alone"
@@ -156,6 +174,9 @@ class Graph:
             for step in self._steps:
                 if isinstance(step, Program):
                     self._run(step, values, sizes)
+                elif isinstance(step, OnHost):
+                    made_so = step.function(*(values[node] for node in step.inputs))
+                    values.update(zip(step.outputs, made_so, strict=True))
                 else:
                     self._call(step, values, sizes)
             made: dict[Node, torch.Tensor] = {}
@@ -172,6 +193,9 @@ class Graph:
         numbers = {n: values[n] for n in _inputs_of(program.nodes) if _is_number(n)} if self._has_numbers else {}
         client = self._client()
         arrays = [self._there(node, values[node], client) for node in program.inputs]
+        if self._follows:
+            for node, array in zip(program.inputs, arrays, strict=True):
+                values[node] = values[node] if array is not None else _of_nothing(values[node])
         stored = _stored(program.inputs, arrays, values)
         try:
             definition = program.definition(sizes, numbers, stored)
@@ -180,17 +204,20 @@ class Graph:
             self._counts.move(program.nodes, program.refused)
             self._run_in_pytorch(program, values, sizes)
             return
+        given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         for place, node in enumerate(program.inputs):
             if arrays[place] is None:
                 value = values[node]
-                arrays[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
+                if node not in self._parameters and sent_bytes(value) <= VALUE_BYTES:  # The run brings it along.
+                    given[place] = value.detach()
+                    continue
+                given[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
                 kind = Kind.SENT
                 if node in self._parameters:  # A parameter: from now on it is where programs read it, if it can move.
                     kind, own = Kind.COPY, mapped(sent)
                     if own is not None:
                         kind = Kind.MAPPED if take_over(value, own, False) else Kind.SENT
                 self._residency.keep(value, sent, kind)
-        given = [*arrays, *(values[node].item() for node in program.scalars)]
         values.update(zip(program.outputs, client.run(definition, given, wait=True), strict=True))
 
     def _there(self, node: Node, value: Any, client: Any) -> Array | None:
@@ -277,11 +304,25 @@ def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[
     return tuple(
         Stored(
             array.shape if array is not None and array.ndim != node.meta["val"].dim() else (),
-            array._stored_once if array is not None and any(array._stored_once) else (),
+            _once(array, values[node]),
             Sharding(mesh) if sharding is None and array is None and mesh is not None else sharding,
         )
         for array, sharding, node in zip(arrays, shardings, nodes, strict=True)
     )
+
+
+def _once(array: Array | None, value: Any) -> tuple[bool, ...]:
+    """The axes of which one element is stored, or is to be; empty: none."""
+    strides = [] if array is not None else zip(value.shape, value.stride(), strict=True)
+    once = tuple(array._stored_once) if array is not None else tuple(n > 1 and step == 0 for n, step in strides)
+    return once if any(once) else ()
+
+
+def _of_nothing(value: Any) -> Any:
+    """Zeros, which autograd makes for results that the loss does not know, as one zero; else ``value``."""
+    if sent_bytes(value) <= _LEAST_ZEROS or not value.is_floating_point() or value.any():
+        return value
+    return value.new_zeros(()).expand(value.shape)
 
 
 def _tensor_of(array: Array, node: Node, sizes: dict[Any, int], is_strided: bool = True) -> tuple[torch.Tensor, bool]:
@@ -383,7 +424,7 @@ def _on_host(graph: torch.fx.Graph) -> set[Node]:
 
 def _steps(
     graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range, on_host: set[Node]
-) -> list[Program | Node]:
+) -> list[Program | OnHost | Node]:
     """Programs and nodes of PyTorch's, in an order in which each finds what it reads. ``saved``: places of results
     that only the graph behind this one reads; ``on_host``: as of _on_host.
 
@@ -415,10 +456,13 @@ def _steps(
             [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs if each not in on_host)],
         )
         groups.setdefault(level[node], []).append(node)
-    steps: list[Program | Node] = []
+    steps: list[Program | OnHost | Node] = []
     visible = {each for place, each in enumerate(results) if place not in saved}
     for number in sorted(groups):
         nodes = groups[number]
+        if nodes[0] in on_host:
+            steps.append(OnHost(nodes, results))
+            continue
         if not lowered[nodes[0]] or all(_name(node) in _MOVES.split() for node in nodes):
             steps.extend(nodes)
             continue

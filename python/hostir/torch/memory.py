@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,11 +46,21 @@ def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
     return (torch.from_dlpack(array), False) if tensor is None else (tensor, True)
 
 
+def sent_bytes(tensor: torch.Tensor) -> int:
+    """Of an axis with stride 0 one element is sent."""
+    return math.prod(n for n, step in zip(tensor.shape, tensor.stride(), strict=True) if step) * tensor.itemsize
+
+
 def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int] = ()) -> torch.Tensor:
     """A tensor of its own, no view, of memory that another has; without ``stride`` contiguous."""
     made = torch.empty(0, dtype=dtype, device=memory.device)
-    steps = stride or torch.empty(shape, device="meta").stride()
-    return made.set_(memory.untyped_storage(), memory.storage_offset(), torch.Size(shape), tuple(steps))
+    steps = tuple(stride) or _contiguous(tuple(shape))
+    return made.set_(memory.untyped_storage(), memory.storage_offset(), torch.Size(shape), steps)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(torch.empty(shape, device="meta").stride())
 
 
 def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bool:

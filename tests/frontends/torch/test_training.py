@@ -383,3 +383,44 @@ def test_gradients_of_a_number_of_the_host() -> None:
         torch.testing.assert_close(found, expected)
         with torch.no_grad():
             scale += 0.1
+
+
+class Cache(nn.Module):  # type: ignore[misc, name-defined]
+    """Returns, beside what the loss knows, something large that it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 64), nn.Linear(64, 1)
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.inner(x).tanh()
+        return self.outer(hidden).sum(), hidden
+
+
+def test_nothing_is_put_in_a_step(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs go along with runs; of the zeros that autograd makes for what the loss does not know one does."""
+    ours = Cache()
+    theirs = copy.deepcopy(ours)
+    model = torch.compile(ours, backend="hostir")
+    batches = torch.randn(4, 2048, 8)
+
+    def step(module: Any, x: Any) -> None:
+        module.zero_grad(set_to_none=True)
+        loss, hidden = module(x)
+        assert hidden.shape == (2048, 64)
+        loss.backward()
+
+    for k, x in enumerate(batches):
+        if k == 1:  # Parameters are there.
+            monkeypatch.setattr(client, "_upload_input", lambda *_: pytest.fail("something is put"))
+        step(model, x)
+        step(theirs, x)
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
+        hidden_gradient = torch.randn(2048, 64)
+    monkeypatch.undo()
+    (_, hidden), (_, want) = model(x), theirs(x)  # Then one that is none.
+    model.zero_grad(), theirs.zero_grad()
+    hidden.backward(hidden_gradient), want.backward(hidden_gradient)
+    for p, q in zip(ours.inner.parameters(), theirs.inner.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
