@@ -1,0 +1,167 @@
+"""Attention by hostir.torch beside PyTorch's own, forward and with the backward pass, on one CPU or one GPU.
+
+torch_attention.py [--device cuda] [--rounds N] [--json FILE]
+
+Eight sizes, causal and not, some with fewer heads of keys than of queries, some with a mask; bfloat16 on a GPU, float32
+on a CPU. Both sides take turns; ratios (above 1: hostir is faster) are of pairs. Beside them: the bytes that a rank
+needs, as the plan says, forward and backward, and those of all scores; and the greatest difference of values and
+gradients from PyTorch's in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+from kept import quartiles, write  # noqa: E402
+
+import hostir  # noqa: E402
+import hostir.torch  # noqa: E402
+
+F = torch.nn.functional
+
+
+class Size(NamedTuple):
+    batch: int
+    heads: int
+    groups: int  # Heads of keys.
+    length: int
+    width: int
+    causal: bool = False
+    masked: bool = False
+
+
+SIZES = (
+    Size(8, 12, 12, 128, 64),
+    Size(4, 12, 12, 512, 64, causal=True),
+    Size(1, 16, 16, 1024, 64),
+    Size(1, 16, 4, 1024, 128, causal=True),
+    Size(2, 8, 8, 1024, 64, masked=True),
+    Size(1, 8, 8, 2048, 64, causal=True),
+    Size(1, 8, 8, 4096, 64, causal=True),
+    Size(1, 4, 4, 8192, 64),
+)
+
+
+def attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, shares: bool) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shares)
+
+
+def made(size: Size, device: str, dtype: Any) -> tuple[list[Any], Any, Any]:
+    """q, k, v; the gradient of the values; a mask that hides the last eighth of the keys."""
+    torch.manual_seed(0)
+    heads = (size.heads, size.groups, size.groups, size.heads)
+    *tensors, gradient = (
+        torch.randn(size.batch, count, size.length, size.width, device=device).to(dtype) for count in heads
+    )
+    mask = torch.arange(size.length, device=device) < size.length - size.length // 8 if size.masked else None
+    return tensors, gradient, None if mask is None else mask.expand(size.batch, 1, size.length, size.length)
+
+
+def trained(function: Callable[..., Any], tensors: list[Any], gradient: Any, *options: Any) -> list[Any]:
+    """The values and the gradients."""
+    own = [each.detach().requires_grad_() for each in tensors]
+    values = function(*own, *options)
+    values.backward(gradient)
+    return [values.detach(), *(each.grad for each in own)]
+
+
+def timed(sides: dict[str, Callable[[], Any]], rounds: int, device: str) -> dict[str, list[float]]:
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for k in range(rounds + 3):
+        for name, side in sides.items():
+            began = time.perf_counter()
+            side()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if k >= 3:
+                taken[name].append(1e3 * (time.perf_counter() - began))
+    return taken
+
+
+def peaks() -> list[int]:
+    return [max(each.peak for each in plan.memory) for plan in hostir.torch.report().plans()]
+
+
+def measured(size: Size, args: argparse.Namespace) -> dict[str, Any]:
+    torch._dynamo.reset()
+    hostir.torch.reset()
+    dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
+    tensors, gradient, mask = made(size, args.device, dtype)
+    options = (mask, size.causal, size.heads != size.groups)
+    ours = torch.compile(attention, backend="hostir", dynamic=False)
+    row: dict[str, Any] = {**size._asdict(), "dtype": str(dtype).removeprefix("torch."), "pairs": args.rounds}
+    with torch.no_grad():
+        passes = {
+            "forward": {"torch": lambda: attention(*tensors, *options), "hostir": lambda: ours(*tensors, *options)}
+        }
+        taken = {"forward": timed(passes["forward"], args.rounds, args.device)}
+    hostir.torch.reset()
+    both = {
+        "torch": lambda: trained(attention, tensors, gradient, *options),
+        "hostir": lambda: trained(ours, tensors, gradient, *options),
+    }
+    taken["both"] = timed(both, args.rounds, args.device)
+    row["peak_bytes"], row["score_bytes"] = peaks(), size.batch * size.heads * size.length**2 * dtype.itemsize
+    for name, each in taken.items():
+        row |= {f"{name}_{side}_ms_quartiles": quartiles(values) for side, values in each.items()}
+        pairs = zip(each["torch"], each["hostir"], strict=True)
+        row[f"{name}_ratio_quartiles"] = quartiles([theirs / own for theirs, own in pairs])
+    if size.length <= 1024:
+        exact = trained(attention, [each.double() for each in tensors], gradient.double(), *options)
+        for side, function in both.items():
+            differ = [(a.double() - b).abs().max() / b.abs().max() for a, b in zip(function(), exact, strict=True)]
+            row[f"{side}_difference"] = float(max(differ))
+    return row
+
+
+def line_of(row: dict[str, Any]) -> str:
+    kind = "causal" if row["causal"] else "masked" if row["masked"] else "full"
+    shape = f"{row['batch']} x {row['heads']}/{row['groups']} heads of {row['length']} x {row['width']}, {kind}"
+    times = [
+        f"{name} {row[f'{name}_hostir_ms_quartiles'][1]:.2f} ms, {row[f'{name}_ratio_quartiles'][1]:.2f} x torch"
+        for name in ("forward", "both")
+    ]
+    forward, backward = (each / 2**20 for each in row["peak_bytes"])
+    memory = f"{forward:.1f} and {backward:.1f} MiB, scores {row['score_bytes'] / 2**20:.0f}"
+    off = (
+        f"; off by {row['hostir_difference']:.1e}, torch {row['torch_difference']:.1e}"
+        if "hostir_difference" in row
+        else ""
+    )
+    return f"{shape}: {'; '.join(times)}; {memory}{off}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--rounds", type=int, default=15, help="calls of each side that are timed")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)
+    rows = []
+    with hostir.connect(devices="cpu:1" if args.device == "cpu" else "cuda:0") as client:
+        hostir.torch.use(client)
+        for size in SIZES:
+            rows.append(measured(size, args))
+            print(line_of(rows[-1]), flush=True)
+    if args.json is not None:
+        machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
+        if args.device == "cuda":
+            machine["card"] = torch.cuda.get_device_name()
+        command = " ".join(["benchmarks/frontends/torch_attention.py", *sys.argv[1:]])
+        write(args.json, {"command": command, **machine, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
