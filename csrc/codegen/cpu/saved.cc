@@ -13,7 +13,7 @@ using fusion::Element;
 using fusion::Prim;
 
 constexpr int64_t kSavedTripsMax = 8192;  // With the row itself they stay in the second-level cache.
-constexpr size_t kSavedMax = 2;
+constexpr int64_t kSavedBytesMax = 256 << 10;  // All of them, a quarter of that cache.
 
 bool IsCostly(const Element* element) {
   if (element->kind != Element::Kind::kPrim) return false;
@@ -49,6 +49,7 @@ void Emitter::ChooseSaved(const Region& region) {
   saved_order_.clear();
   if (region.columns) return;
   std::unordered_map<const Element*, bool> costs;
+  int64_t bytes = 0;  // Of those saved.
   std::vector<std::unordered_set<const Element*>> elements;
   for (const Phase& phase : region.phases) elements.push_back(ElementsOf(phase));
   for (size_t q = 1; q < region.phases.size(); ++q) {
@@ -75,9 +76,10 @@ void Emitter::ChooseSaved(const Region& region) {
           for (const Element* arg : e->args) self(self, arg);
           return;
         }
-        if (saved_.size() >= kSavedMax) return;
         const int64_t lanes = LanesFor(loop);
         const int64_t size = (loop.end->value + lanes - 1) / lanes * lanes;
+        if (bytes + size * DTypeBytes(e->dtype) > kSavedBytesMax) return;
+        bytes += size * DTypeBytes(e->dtype);
         saved_[e] = {p, loop.variable, writer_.Alloca(TypeOf(e->dtype), size)};
         saved_order_.push_back(e);
       };
