@@ -76,7 +76,12 @@ Status Forward(ir::Graph& graph) {
     std::vector<Op*> readers = uses[static_cast<size_t>(result->id)];
     readers.erase(std::unique(readers.begin(), readers.end()),
                   readers.end());  // One that reads it twice.
-    for (size_t i = 1; i < readers.size(); ++i) {
+    // Library calls and communications read it from memory: one serves them all.
+    const auto computes = [](const Op* reader) { return reader->info->effects == ir::kPure; };
+    const auto last = std::stable_partition(readers.begin(), readers.end(), computes);
+    const bool is_shared = last != readers.end();
+    readers.erase(last, readers.end());
+    for (size_t i = is_shared ? 0 : 1; i < readers.size(); ++i) {
       ir::Builder builder(graph, graph.body, readers[i]);
       std::unordered_map<const Value*, Value*> values;
       for (Value* operand : op->operands) values[operand] = operand;

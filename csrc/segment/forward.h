@@ -17,7 +17,8 @@ inline constexpr int kForwardDepthMax = 8;
 // tensor that is an input of the program or forwardable itself, whose result takes at least as many
 // bytes as what it reads (a widening cast, a broadcast). So a segment boundary never carries such a
 // value: a cast to f32 is redone from the bf16 input, a tensor of zeros is made where it is used.
-// Results that the program returns stay single.
+// Results that the program returns stay single, and one serves all readers that are no kernels (library calls), which
+// take it from memory.
 //
 // Before: %f = cast(%x)  %a = exp(%f)  %b = sum(%f)
 // After:  %f = cast(%x)  %a = exp(%f)  %f.1 = cast(%x)  %b = sum(%f.1)

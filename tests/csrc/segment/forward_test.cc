@@ -50,6 +50,20 @@ fusion @f(%x: bf16[8, 4]) {
             3);
 }
 
+// Both products read one, and the kernel has its own.
+TEST(Forward, LibraryCallsShareWhatTheyRead) {
+  EXPECT_EQ(CountAfter(R"(
+fusion @f(%x: bf16[8, 8], %w: f32[8, 8]) {
+  %f: f32[8, 8] = cast(%x) {dtype=f32}
+  %a: f32[8, 8] = exp(%f)
+  %b: f32[8, 8, r:8] = matmul(%f, %w)
+  %c: f32[8, 8, r:8] = matmul(%w, %f)
+  return %a, %b, %c
+})",
+                       "cast"),
+            2);
+}
+
 TEST(Forward, LeavesANarrowingCastAlone) {
   EXPECT_EQ(CountAfter(R"(
 fusion @f(%x: f32[8]) {
