@@ -53,8 +53,19 @@ SIZES = (
 )
 
 
-def attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, shares: bool) -> Any:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shares)
+class Attention(torch.nn.Module):
+    """q, k and v are its parameters: as in a model, they are where the devices are before it is called."""
+
+    def __init__(self, tensors: list[Any], mask: Any, size: Size) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Parameter(each.clone()) for each in tensors)
+        self.mask, self.size = mask, size
+
+    def forward(self) -> Any:
+        size, shares = self.size, self.size.heads != self.size.groups
+        return F.scaled_dot_product_attention(
+            self.q, self.k, self.v, attn_mask=self.mask, is_causal=size.causal, enable_gqa=shares
+        )
 
 
 def made(size: Size, device: str, dtype: Any) -> tuple[list[Any], Any, Any]:
@@ -68,12 +79,13 @@ def made(size: Size, device: str, dtype: Any) -> tuple[list[Any], Any, Any]:
     return tensors, gradient, None if mask is None else mask.expand(size.batch, 1, size.length, size.length)
 
 
-def trained(function: Callable[..., Any], tensors: list[Any], gradient: Any, *options: Any) -> list[Any]:
+def trained(model: Any, parameters: Any, gradient: Any) -> list[Any]:
     """The values and the gradients."""
-    own = [each.detach().requires_grad_() for each in tensors]
-    values = function(*own, *options)
+    for each in parameters:
+        each.grad = None
+    values = model()
     values.backward(gradient)
-    return [values.detach(), *(each.grad for each in own)]
+    return [values.detach(), *(each.grad for each in parameters)]
 
 
 def timed(sides: dict[str, Callable[[], Any]], rounds: int, device: str) -> dict[str, list[float]]:
@@ -98,18 +110,15 @@ def measured(size: Size, args: argparse.Namespace) -> dict[str, Any]:
     hostir.torch.reset()
     dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
     tensors, gradient, mask = made(size, args.device, dtype)
-    options = (mask, size.causal, size.heads != size.groups)
-    ours = torch.compile(attention, backend="hostir", dynamic=False)
+    theirs, own = (Attention(tensors, mask, size) for _ in range(2))
+    ours = torch.compile(own, backend="hostir", dynamic=False)
     row: dict[str, Any] = {**size._asdict(), "dtype": str(dtype).removeprefix("torch."), "pairs": args.rounds}
     with torch.no_grad():
-        passes = {
-            "forward": {"torch": lambda: attention(*tensors, *options), "hostir": lambda: ours(*tensors, *options)}
-        }
-        taken = {"forward": timed(passes["forward"], args.rounds, args.device)}
+        taken = {"forward": timed({"torch": theirs, "hostir": ours}, args.rounds, args.device)}
     hostir.torch.reset()
     both = {
-        "torch": lambda: trained(attention, tensors, gradient, *options),
-        "hostir": lambda: trained(ours, tensors, gradient, *options),
+        "torch": lambda: trained(theirs, list(theirs.parameters()), gradient),
+        "hostir": lambda: trained(ours, list(own.parameters()), gradient),
     }
     taken["both"] = timed(both, args.rounds, args.device)
     row["peak_bytes"], row["score_bytes"] = peaks(), size.batch * size.heads * size.length**2 * dtype.itemsize
@@ -118,7 +127,8 @@ def measured(size: Size, args: argparse.Namespace) -> dict[str, Any]:
         pairs = zip(each["torch"], each["hostir"], strict=True)
         row[f"{name}_ratio_quartiles"] = quartiles([theirs / own for theirs, own in pairs])
     if size.length <= 1024:
-        exact = trained(attention, [each.double() for each in tensors], gradient.double(), *options)
+        exact_model = Attention([each.double() for each in tensors], mask, size)
+        exact = trained(exact_model, list(exact_model.parameters()), gradient.double())
         for side, function in both.items():
             differ = [(a.double() - b).abs().max() / b.abs().max() for a, b in zip(function(), exact, strict=True)]
             row[f"{side}_difference"] = float(max(differ))
@@ -132,8 +142,8 @@ def line_of(row: dict[str, Any]) -> str:
         f"{name} {row[f'{name}_hostir_ms_quartiles'][1]:.2f} ms, {row[f'{name}_ratio_quartiles'][1]:.2f} x torch"
         for name in ("forward", "both")
     ]
-    forward, backward = (each / 2**20 for each in row["peak_bytes"])
-    memory = f"{forward:.1f} and {backward:.1f} MiB, scores {row['score_bytes'] / 2**20:.0f}"
+    needed = ", ".join(f"{each / 2**20:.1f}" for each in row["peak_bytes"])  # Of forward's programs, then backward's.
+    memory = f"programs need {needed} MiB, scores {row['score_bytes'] / 2**20:.0f}"
     off = (
         f"; off by {row['hostir_difference']:.1e}, torch {row['torch_difference']:.1e}"
         if "hostir_difference" in row

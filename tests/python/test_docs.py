@@ -27,6 +27,7 @@ PAGES: dict[str, list[str]] = {
         "<hostir.jax.jit of step: 1 programs>",
         "Sharding(DeviceMesh([[0, 1], [2, 3]]), {0: 'mesh_y'})",
         "['Allreduce']",
+        "8.0",
         "hostir.jax: while of float32[3] -> float32[3]: how often it turns is not known",
     ],
     "from_nvfuser.md": ["[3. 3. 3. 3. 3. 3. 3. 3.]"],

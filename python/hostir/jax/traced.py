@@ -16,7 +16,7 @@ from ..errors import Unimplemented
 from ..mesh import DeviceMesh
 from ..sharding import Sharding
 from ..values import Scalar, Tensor
-from . import control, draws, indices, pointwise, reductions, shapes  # noqa: F401  (They register their rules.)
+from . import attention, control, draws, indices, pointwise, reductions, shapes  # noqa: F401  (Their rules.)
 from .known import TYPES, Known, stored_shape, stored_type
 from .layouts import broadcast, first_mesh, sharding_of, tracing_on
 from .refusals import is_key, nearest, type_text

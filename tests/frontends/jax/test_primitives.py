@@ -350,6 +350,8 @@ ELSEWHERE = {
     "custom_vjp_call": "test_a_rule_for_gradients",
     "custom_vjp_call_jaxpr": "custom_vjp_call",
     "cumlogsumexp": "test_refusals.py",
+    "hostir_attention": "test_attention.py",
+    "hostir_attention_grad": "test_attention.py",
     "iota_2x32_shape": "test_draws.py",
     "pjit": "jit",
     "pvary": "copy",
