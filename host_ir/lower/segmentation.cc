@@ -28,7 +28,9 @@ const ir::Mesh* MeshOf(const ir::Op& op) {
 // One call makes all results of an attention, or of its gradients.
 bool AreOneCall(const GroupView& merged) {
   return std::ranges::all_of(merged.ops, [&](const ir::Op* op) {
-    return MeshOf(*op) == MeshOf(*merged.ops[0]) && fusion::ShareCall(*merged.ops[0], *op);
+    return std::ranges::all_of(merged.ops, [&](const ir::Op* other) {
+      return MeshOf(*op) == MeshOf(*other) && fusion::ShareCall(*op, *other);
+    });
   });
 }
 

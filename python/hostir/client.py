@@ -453,7 +453,7 @@ class Client:
         request.timeout_ms = _milliseconds(timeout, "timeout") if timeout is not None else 0
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
         arrays: dict[int, Array] = {}
-        left = _VALUES_BYTES
+        left = min(_VALUES_BYTES, self._message_bytes_max // 2)
         for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
             if parameter.scalar:
                 request.args.append(_number_argument(inputs_.number(index, name, value)))
@@ -462,7 +462,7 @@ class Client:
                 array = value
             else:
                 given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
-                if inputs_.stored_bytes(given) <= min(self._value_bytes, left):
+                if self._value_bytes > 0 and inputs_.stored_bytes(given) <= min(self._value_bytes, left):
                     brought = request.args.add().tensor
                     stored = inputs_.describe(given if isinstance(given, np.ndarray) else given.to_numpy(), brought)
                     brought.elements = stored.tobytes()

@@ -204,5 +204,5 @@ def describe(array: np.ndarray[Any, Any], header: Any) -> np.ndarray[Any, Any]:
 
 def stored_bytes(values: Values) -> int:
     """That are sent."""
-    sizes = [n for n, stride in zip(values.shape, values.strides, strict=True) if stride]
+    sizes = [n for n, stride in zip(values.shape, values.strides, strict=True) if stride or n == 0]
     return int(math.prod(sizes)) * int(values.dtype.itemsize)

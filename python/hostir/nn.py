@@ -154,7 +154,9 @@ def scaled_dot_product_attention(
         mask = mask if mask is None or mask.ndim < 3 else _in_groups(mask, shared if mask.shape[-3] != 1 else 1)
     if mask is not None and mask.ndim < 2:
         mask = mask[(*[None] * (2 - mask.ndim), ...)]
-    made = ops.attention(q, k, v, mask, causal=causal, scale=scale)
+    if mask is not None and mask.data_type in (DataType.Int, DataType.Int32):
+        mask = ops.cast(mask, DataType.Float)
+    made = _like(v, ops.attention(q, k, _like(q, v), mask, causal=causal, scale=scale))
     return made if shared == 1 else made.reshape(*made.shape[:-4], made.shape[-4] * shared, *made.shape[-2:])
 
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
 #include "csrc/ir/builder.h"
@@ -22,8 +23,8 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// What is freed goes on gRPC's thread up to here: some 100 us. More is for a thread of the pool.
-constexpr int64_t kUnmapHereBytes = 1 << 20;
+// What is freed, or stored, goes on gRPC's thread up to here: some 100 us. More is for a thread of the pool.
+constexpr int64_t kHereBytes = 1 << 20;
 constexpr size_t kUnreachedShown = 200;  // Of what a client says.
 
 Engine::RunArg FromProto(const pb::RunArg& arg) {
@@ -75,6 +76,18 @@ class Brought {
   const std::string session_;
   std::vector<std::string> handles_;
 };
+
+// Whether tensors that a run brings along take long to store: one element that is sent once may be many.
+bool StoresMuch(const pb::RunRequest& request) {
+  int64_t bytes = 0;
+  for (const pb::RunArg& arg : request.args()) {
+    if (!arg.has_tensor()) continue;
+    int64_t stored = 8;  // Of an element, at most.
+    for (const int64_t extent : arg.tensor().shape()) stored = base::CheckedMul(stored, extent).value_or(INT64_MAX);
+    bytes = base::CheckedAdd(bytes, std::max<int64_t>(stored, 0)).value_or(INT64_MAX);
+  }
+  return bytes > kHereBytes;
+}
 
 // So many that looking them all up takes a moment, and telling the state of each takes megabytes.
 hir::Status CheckHandles(int count, const Engine& engine) {
@@ -286,10 +299,14 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
   }
   const hir::Status few = CheckHandles(request.free_size(), engine_);
   if (!few.ok()) return call->ClaimAndEnd(few);
-  if (request.free().empty()) return Accept(request, reply, call);
+  const bool stores = StoresMuch(request);
+  if (request.free().empty() && !stores) return Accept(request, reply, call);
   // The call is done with its request before a thread of the pool is.
   const auto kept = std::make_shared<const pb::RunRequest>(request);
-  const auto accept = [this, kept, reply, call] { Accept(*kept, reply, call); };
+  const auto accept = [this, kept, reply, call, stores] {
+    if (!stores) return Accept(*kept, reply, call);
+    if (!bulk_.Post([this, kept, reply, call] { Accept(*kept, reply, call); })) call->ClaimAndEnd(QueueFull(engine_));
+  };
   hir::Status status = FreeThen(request.session_id(), request.free(), true, accept);
   if (!status.ok()) call->ClaimAndEnd(status);
 }
@@ -582,7 +599,7 @@ hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& 
     held->clear();
     then();
   };
-  if (bytes <= kUnmapHereBytes || !bulk_.Post(let_go)) let_go();
+  if (bytes <= kHereBytes || !bulk_.Post(let_go)) let_go();
   return {};
 }
 

@@ -8,6 +8,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ import pytest
 import hostir
 from hostir import DataType, DeviceMesh, FusionDefinition, Sharding
 from hostir.inputs import VALUE_BYTES
+from observed_daemon import ObservedDaemon
 
 FOUR = DeviceMesh([0, 1, 2, 3])
 SQUARE = DeviceMesh([[0, 1], [2, 3]])
@@ -265,6 +267,39 @@ def test_small_host_arrays_go_along(client: hostir.Client) -> None:
     large = np.ones(VALUE_BYTES // 4, np.float32)
     assert asked([large] * 8) == 1 + 4 + 1  # Four are put, and given back.
     assert asked([np.ones(VALUE_BYTES // 4 + 1, np.float32)] * 8) == 1 + 8 + 1
+
+
+def test_nothing_goes_along_to_an_older_daemon(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_value_bytes", 0)
+    for rows in (4, 0):
+        x = np.ones((8, 3), np.float32)[:rows]
+        before = client.status()["requests"]
+        (y,) = client.run(scaled(), [x], wait=True)
+        assert client.status()["requests"] - before > 2
+        np.testing.assert_array_equal(y.numpy(), x * 2)
+
+
+def test_inputs_that_are_too_much_for_a_request(daemon_program: str, tmp_path: Path) -> None:
+    daemon = ObservedDaemon(daemon_program, tmp_path, devices="cpu:1", message_bytes_max=131072, chunk_bytes_max=65536)
+    try:
+        with hostir.connect(daemon.address) as client:
+            with FusionDefinition() as fd:
+                inputs = [fd.define_tensor(shape=[-1], contiguity=True) for _ in range(6)]
+                fd.add_output(functools.reduce(operator.add, inputs))
+            (y,) = client.run(fd, [np.ones(10000, np.float32)] * 6)
+            np.testing.assert_array_equal(y.numpy(), np.full(10000, 6, np.float32))
+    finally:
+        daemon.stop()
+
+
+def test_one_element_that_is_many(client: hostir.Client) -> None:
+    """It is stored on another thread than the daemon hears requests on."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, 8], contiguity=True)
+        fd.add_output(x.sum())
+    many = np.broadcast_to(np.float32(1), (1 << 20, 8))
+    (y,) = client.run(fd, [many])
+    assert y.item() == 8 << 20
 
 
 def test_a_small_host_array_that_an_output_takes_over(client: hostir.Client) -> None:

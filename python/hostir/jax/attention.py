@@ -1,4 +1,4 @@
-"""``jax.nn.dot_product_attention`` as one operation, whose scores are never all in memory on a CPU."""
+"""Attention of JAX programs as one operation, whose scores are never all in memory on a CPU."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ def dot_product_attention(
     is_causal: bool = False,
     **others: Any,
 ) -> Any:
-    """``jax.nn.dot_product_attention``, with its arguments: query [batch, T, N, H], key [batch, S, K, H] and value
-    [batch, S, K, E], perhaps without the batch, N a multiple of K; a mask of bools broadcasts to [batch, N, T, S].
+    """As the function of that name in jax.nn, with its arguments: query [batch, T, N, H], key [batch, S, K, H] and
+    value [batch, S, K, E], perhaps without the batch, N a multiple of K; a mask of bools broadcasts to
+    [batch, N, T, S].
 
-    Under ``hostir.jax.jit`` it is one operation, forward and backward, and takes memory linear in T and S on CPUs;
-    elsewhere JAX computes the same. A query that sees no key has values of 0, where JAX has the mean of all. With a
-    bias, or arguments that are not named here, it is JAX's own function.
+    In a program of hostir.jax.jit it is one operation, forward and backward, and takes memory linear in T and S on
+    CPUs; elsewhere JAX computes the same. A query that sees no key has values of 0, where JAX has the mean of all. With
+    a bias, or arguments that are not named here, it is JAX's own function. Raises ValueError for shapes that do not
+    fit.
 
-    >>> hostir.jax.dot_product_attention(q, k, v, is_causal=True).shape
-    (2, 128, 8, 64)
+    >>> q = np.ones((2, 16, 4, 8), np.float32)
+    >>> attended = hostir.jax.jit(lambda q: hostir.jax.dot_product_attention(q, q, q, is_causal=True))
+    >>> attended(q).shape
+    (2, 16, 4, 8)
     """
     if bias is not None or others:
         return jax.nn.dot_product_attention(query, key, value, bias, mask, scale=scale, is_causal=is_causal, **others)

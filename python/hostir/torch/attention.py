@@ -12,13 +12,17 @@ from torch.utils.flop_counter import register_flop_formula
 from ..values import Tensor
 from .lowering import Lowering, lowers
 
+_LOW = (torch.float32, torch.bfloat16, torch.float16)
+
 
 def attend(module: torch.fx.GraphModule) -> None:
     """Puts that op in the place of PyTorch's in a graph of Dynamo's."""
-    for node in module.graph.nodes:
-        if node.target is functional.scaled_dot_product_attention:
-            node.target = _attend
-    module.recompile()
+    for each in module.modules():  # Of checkpoints, too.
+        if isinstance(each, torch.fx.GraphModule):
+            for node in each.graph.nodes:
+                if node.target is functional.scaled_dot_product_attention:
+                    node.target = _attend
+            each.recompile()
 
 
 def _attend(
@@ -31,11 +35,14 @@ def _attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """PyTorch's own with dropout, with masks that learn, and where it raises."""
+    """PyTorch's own with dropout, with masks that learn, under its function transforms, and where it raises."""
+    query, key, value, attn_mask = (_autocast(each) for each in (query, key, value, attn_mask))
     learns = attn_mask is not None and attn_mask.requires_grad
     alike = query.is_floating_point() and query.dtype == key.dtype == value.dtype
     tensors = [query, key, value, *([] if attn_mask is None else [attn_mask])]
-    if dropout_p or learns or not alike or min(each.ndim for each in tensors) < 2:
+    is_plain = alike and not learns and not dropout_p and not torch._C._are_functorch_transforms_active()
+    is_plain = is_plain and min(each.ndim for each in tensors) >= 2 and query.shape[-1] > 0
+    if not is_plain or (enable_gqa and key.shape[-3] != value.shape[-3]):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
@@ -50,6 +57,13 @@ def _attend(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     made: torch.Tensor = _attention(query, key, value, attn_mask, bool(is_causal), float(factor))[0]
     return made.flatten(-4, -3) if shared else made
+
+
+def _autocast(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """In the type that autocast would give PyTorch's own."""
+    if tensor is None or tensor.dtype not in _LOW or not torch.is_autocast_enabled(tensor.device.type):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -193,10 +193,11 @@ class Graph:
         numbers = {n: values[n] for n in _inputs_of(program.nodes) if _is_number(n)} if self._has_numbers else {}
         client = self._client()
         arrays = [self._there(node, values[node], client) for node in program.inputs]
+        read = {node: values[node] for node in program.inputs}
         if self._follows:
             for node, array in zip(program.inputs, arrays, strict=True):
-                values[node] = values[node] if array is not None else _of_nothing(values[node])
-        stored = _stored(program.inputs, arrays, values)
+                read[node] = read[node] if array is not None else _of_nothing(read[node])
+        stored = _stored(program.inputs, arrays, read)
         try:
             definition = program.definition(sizes, numbers, stored)
         except (InvalidArgument, Unimplemented) as error:  # Of an op that takes less than PyTorch's.
@@ -207,7 +208,7 @@ class Graph:
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         for place, node in enumerate(program.inputs):
             if arrays[place] is None:
-                value = values[node]
+                value = read[node]
                 if node not in self._parameters and sent_bytes(value) <= VALUE_BYTES:  # The run brings it along.
                     given[place] = value.detach()
                     continue

@@ -75,5 +75,6 @@ def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bo
     if not (is_whole and is_alone and is_same and (is_torchs or is_arrays)):
         return False
     target.data = source
-    torch.autograd.graph.increment_version(target)
+    if not target.is_inference():
+        torch.autograd.graph.increment_version(target)
     return True

@@ -60,7 +60,7 @@ class Residency:
                 )
             return None
         is_copy = kept.kind in (Kind.COPY, Kind.SENT)
-        return None if is_copy and (kept.kind not in trusted or kept.version != tensor._version) else array
+        return None if is_copy and (kept.kind not in trusted or kept.version != _version(tensor)) else array
 
     def is_mapped(self, tensor: torch.Tensor) -> bool:
         """Whether its memory is an array's."""
@@ -80,7 +80,9 @@ class Residency:
         """From now on ``array`` has the tensor's values, as long as its memory lives."""
         held = weakref.ref(array) if kind is Kind.MAPPED else lambda: array
         weak = StorageWeakRef(tensor.untyped_storage())
-        kept = _Kept(weak, tensor.data_ptr(), tensor._version, held, kind)
+        kept = _Kept(weak, tensor.data_ptr(), _version(tensor), held, kind)
+        if tensor.is_inference() and kind in (Kind.COPY, Kind.SENT):  # Nothing says when it changes.
+            return
         with self._lock:
             self._kept[_key(tensor)] = kept
 
@@ -107,6 +109,10 @@ class Residency:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _key(tensor: torch.Tensor) -> Key:

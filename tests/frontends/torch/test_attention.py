@@ -173,3 +173,66 @@ def test_what_runs_in_pytorch_is_the_same() -> None:
         (q, k, v, q, torch.zeros(2, 9), torch.zeros(2, 9), mask, False, 0.5),
         test_utils=("test_faketensor",),
     )
+
+
+def test_autocast_says_the_type() -> None:
+    q, k, v = torch.randn(HEADS), torch.randn(HEADS), torch.randn(HEADS)
+    mask = torch.randn(33, 33)
+
+    def inside(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            mixed = attention(q, k, v, attn_mask=mask)
+        return mixed @ torch.ones(16, 4, dtype=torch.bfloat16)
+
+    want = inside(q, k, v, mask)
+    found = torch.compile(inside, backend="hostir")(q, k, v, mask)
+    assert found.dtype == want.dtype == torch.bfloat16
+    torch.testing.assert_close(found, want, rtol=5e-2, atol=5e-2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.compile(attention, backend="hostir")(q, k, v).dtype == torch.bfloat16
+
+
+def test_what_pytorch_takes_besides() -> None:
+    """Function transforms, heads of keys and of values in different numbers, no size at all."""
+    q, k, v = torch.randn(2, 8, 6, 4), torch.randn(2, 2, 6, 4), torch.randn(2, 4, 6, 4)
+    options = {"enable_gqa": True}
+    compiled = torch.compile(attention, backend="hostir")
+    torch.testing.assert_close(compiled(q, k, v, **options), attention(q, k, v, **options), rtol=1e-4, atol=1e-5)
+    empty = torch.ones(1, 2, 3, 0), torch.ones(1, 2, 4, 0), torch.randn(1, 2, 4, 5)
+    torch.testing.assert_close(compiled(*empty), attention(*empty), equal_nan=True)
+
+    def slope(q: Any, k: Any, v: Any) -> Any:
+        return torch.func.grad(lambda each: attention(each, k, v).square().sum())(q)
+
+    q, k, v = torch.randn(HEADS), torch.randn(HEADS), torch.randn(HEADS)
+    found = torch.compile(slope, backend="hostir")(q, k, v)
+    torch.testing.assert_close(found, slope(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+def test_inside_of_a_checkpoint() -> None:
+    def peaks(length: int) -> list[int]:
+        torch._dynamo.reset()
+        hostir.torch.reset()
+        tensors = [torch.randn(1, 2, length, 16, requires_grad=True) for _ in "qkv"]
+
+        def kept(q: Any, k: Any, v: Any) -> Any:
+            return torch.utils.checkpoint.checkpoint(attention, q, k, v, use_reentrant=False)
+
+        torch.compile(kept, backend="hostir", dynamic=False)(*tensors).square().sum().backward()
+        want = [each.detach().clone().requires_grad_() for each in tensors]
+        attention(*want).square().sum().backward()
+        for ours, theirs in zip(tensors, want, strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
+        return [max(each.peak for each in plan.memory) for plan in hostir.torch.report().plans()]
+
+    for short, long in zip(peaks(256), peaks(1024), strict=True):
+        assert long / short < 4.5
+
+
+def test_inference_mode() -> None:
+    layer = torch.nn.Linear(16, 16)
+    compiled = torch.compile(lambda x: attention(layer(x), x, x), backend="hostir")
+    with torch.inference_mode():
+        for _ in range(3):
+            x = torch.randn(2, 9, 16)
+            torch.testing.assert_close(compiled(x), attention(layer(x), x, x), rtol=1e-4, atol=1e-5)

@@ -419,6 +419,11 @@ def test_nothing_is_put_in_a_step(client: hostir.Client, monkeypatch: pytest.Mon
             torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
         hidden_gradient = torch.randn(2048, 64)
     monkeypatch.undo()
+    a, b = (torch.randn(200, 200, requires_grad=True) for _ in "ab")
+    shifted = torch.compile(lambda a, b: (a * 2, b + 1), backend="hostir")(a, b)
+    wanted = {"materialize_grads": True, "allow_unused": True}
+    _, zeros = torch.autograd.grad(shifted[0].sum(), (a, b), **wanted)  # They are the user's, to be written.
+    torch.testing.assert_close(zeros.add_(1), torch.ones(200, 200))
     (_, hidden), (_, want) = model(x), theirs(x)  # Then one that is none.
     model.zero_grad(), theirs.zero_grad()
     hidden.backward(hidden_gradient), want.backward(hidden_gradient)
