@@ -16,13 +16,21 @@ from ..plan import Plan
 
 
 def flops_of(node: torch.fx.Node) -> int:
-    """Of products and convolutions, as PyTorch counts them."""
+    """Of products and convolutions, as PyTorch counts them, and of products of groups, which it does not."""
     packet = getattr(node.target, "overloadpacket", None)
     count = flop_registry.get(packet)
     if count is None:
-        return 0
+        return _grouped_flops(node) if "grouped_mm" in str(packet) else 0
     arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     return _number(count(*arguments, **options, out_val=node.meta["val"]))
+
+
+def _grouped_flops(node: torch.fx.Node) -> int:
+    """Each row times the matrix of its group; twice that of the gradients."""
+    shapes = [each.meta["val"].shape for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor)]
+    rows = next((_number(shape[0]) for shape in shapes if len(shape) == 2), 0)
+    matrix = next((_number(shape[1]) * _number(shape[2]) for shape in shapes if len(shape) == 3), 0)
+    return 2 * rows * matrix * (2 if "backward" in str(node.target) else 1)
 
 
 def bytes_of(node: torch.fx.Node) -> int:

@@ -196,7 +196,8 @@ class Graph:
         read = {node: values[node] for node in program.inputs}
         if self._follows:
             for node, array in zip(program.inputs, arrays, strict=True):
-                read[node] = read[node] if array is not None else _of_nothing(read[node])
+                if array is None and node.op == "placeholder":
+                    read[node] = _of_nothing(read[node])
         stored = _stored(program.inputs, arrays, read)
         try:
             definition = program.definition(sizes, numbers, stored)
@@ -321,7 +322,10 @@ def _once(array: Array | None, value: Any) -> tuple[bool, ...]:
 
 def _of_nothing(value: Any) -> Any:
     """Zeros, which autograd makes for results that the loss does not know, as one zero; else ``value``."""
-    if sent_bytes(value) <= _LEAST_ZEROS or not value.is_floating_point() or value.any():
+    if sent_bytes(value) <= _LEAST_ZEROS or not value.is_floating_point():
+        return value
+    first = value[(0,) * (value.dim() - 1)]  # Which says it of most that are none.
+    if first.any() or value.any():
         return value
     return value.new_zeros(()).expand(value.shape)
 

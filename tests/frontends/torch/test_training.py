@@ -213,6 +213,17 @@ def test_ops_that_programs_lack_run_in_pytorch() -> None:
     assert "in PyTorch: 1 of convolution.default: no such op" in str(report)
 
 
+def test_products_of_groups_are_counted() -> None:
+    """Experts' products by transformers, which PyTorch's own table of FLOPs does not know."""
+    pytest.importorskip("transformers.integrations.moe", reason="transformers is not installed")
+    grouped = torch.ops.transformers.grouped_mm_fallback
+    x, weight, experts = torch.randn(6, 4), torch.randn(4, 8), torch.randn(2, 8, 16)
+    ends = torch.tensor([2, 6], dtype=torch.int32)
+    torch.compile(lambda x: grouped(x @ weight, experts, ends), backend="hostir")(x)
+    ours, theirs = 2 * 6 * 4 * 8, 2 * 6 * 8 * 16
+    assert hostir.torch.report().flops == pytest.approx(ours / (ours + theirs))
+
+
 def test_a_graph_break_is_two_programs() -> None:
     def f(x: Any) -> Any:
         y = (x * 2).relu()
