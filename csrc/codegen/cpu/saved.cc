@@ -12,7 +12,7 @@ namespace {
 using fusion::Element;
 using fusion::Prim;
 
-constexpr int64_t kSavedTripsMax = 8192;  // With the row itself they stay in the second-level cache.
+constexpr int64_t kSavedTripsMax = 8192;       // With the row itself they stay in the second-level cache.
 constexpr int64_t kSavedBytesMax = 256 << 10;  // All of them, a quarter of that cache.
 
 bool IsCostly(const Element* element) {
