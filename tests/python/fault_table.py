@@ -368,6 +368,12 @@ def slow(pid: int) -> Iterator[str]:
             os.kill(pid, signal.SIGCONT)
 
 
+def states(pid: int) -> set[str]:
+    """Of its threads, by letter: T is stopped."""
+    texts = [task.joinpath("stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return {text.rpartition(")")[2].split()[0] for text in texts}
+
+
 @contextlib.contextmanager
 def hit(fault: str, pid: int, room: int = 64 << 20) -> Iterator[str]:
     """`fault` happens to the process, until this is left. How, in words. `room`: bytes that it may still take."""
@@ -389,6 +395,8 @@ def hit(fault: str, pid: int, room: int = 64 << 20) -> Iterator[str]:
     else:
         os.kill(pid, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[fault])
         try:
+            if fault == "stop":  # A thread on another core goes on until it hears of it.
+                until(lambda: states(pid) <= {"T"}, "all of its threads stand")
             yield "a signal"
         finally:
             if fault == "stop":
@@ -525,8 +533,11 @@ def not_come_to(world: World) -> None:
     """One that does not come to a communication is what the others say after comm_timeout_ms."""
     for _ in range(5):
         generation = world.status()["generation"]
+        x = world.a.put(world.x, world.known.fusion.inputs()[0])
+        for _ in range(2):  # Then the ranks know its memory, and that of results: a run waits for no answer of theirs.
+            world.a.run(world.known, [x], wait=True)
         with hit("stop", world.worker(0)):
-            outcome = outcome_of(lambda: world.right(world.a))
+            outcome = outcome_of(lambda x=x: world.a.run(world.known, [x], wait=True))
         world.healed(time.monotonic(), generation)
         if not re.match(rf"DEADLINE_EXCEEDED: {_SILENT} at rest", world.status()["last_failure"]):
             break  # Else it was found before the run came, on a machine with much to do.

@@ -46,7 +46,8 @@ def inputs(rows: int) -> list[np.ndarray]:
 def test_a_run_is_traced_everywhere(daemon: ObservedDaemon, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run.json"
     with hostir.connect(daemon.address, traceparent=TRACEPARENT) as client:
-        client.run(mlp(), inputs(4), timeline=path)[0].numpy()
+        x, w = inputs(4)
+        client.run(fd := mlp(), [client.put(x, fd.fusion.inputs()[0]), w], timeline=path)[0].numpy()
     trace = json.loads(path.read_text())
     assert trace["otherData"] == {"program": "mlp", "traceparent": TRACEPARENT}
     # Each rank says for itself what it worked for.
