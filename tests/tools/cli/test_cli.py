@@ -278,15 +278,16 @@ def test_top_shows_times_and_who_waits(own_daemon):
             python.run(negate, [np.ones(4, np.float32)], wait=True)
         with pytest.raises(client_of_python.InvalidArgument):
             python.run(negate, [np.ones((4, 4), np.float32)])
+        python.put(np.ones(4, np.float32))
         said = good("top", "--once", "--address", own_daemon.address)
         status = python.status()
     time_of = r"\d+(\.\d)? (us|ms|s)"
-    assert re.search(rf"^Run +20 +0 +{time_of} +{time_of}$", said, re.M), said
-    assert re.search(rf"^Upload +21 +1 +{time_of} +{time_of}$", said, re.M), said
+    assert re.search(rf"^Run +21 +1 +{time_of} +{time_of}$", said, re.M), said
+    assert re.search(rf"^Upload +1 +0 +{time_of} +{time_of}$", said, re.M), said
     assert re.search(rf"^\(runs on the devices\) +20 +0 +{time_of} +{time_of}$", said, re.M), said
     assert re.search(rf"^uid:{os.getuid()} +1 +0 +{time_of} +{time_of}$", said, re.M), said
     run = next(times for times in status["requests_over"] if times["name"] == "Run")
-    assert sum(run["counts"]) == 20 and len(run["counts"]) == len(status["time_bounds_us"]) + 1
+    assert sum(run["counts"]) == 21 and len(run["counts"]) == len(status["time_bounds_us"]) + 1
     assert status["principals"][0]["sessions"] == 1
 
 
