@@ -1,4 +1,4 @@
-// What planning asks of attention and attention_grad, beside their axes.
+// Questions of planning about attention and attention_grad, beside their axes.
 #pragma once
 
 #include "csrc/ir/builder.h"

@@ -23,7 +23,7 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// What is freed, or stored, goes on gRPC's thread up to here: some 100 us. More is for a thread of the pool.
+// So many bytes are freed, or stored, on gRPC's thread: some 100 us. More is for a thread of the pool.
 constexpr int64_t kHereBytes = 1 << 20;
 constexpr size_t kUnreachedShown = 200;  // Of what a client says.
 

@@ -22,7 +22,7 @@ namespace hir::service {
 // A full pool is an answer, not a queue without end.
 Status QueueFull(const Engine& engine);
 
-// What a chunk of an upload may have. Errors: kResourceExhausted naming chunk_bytes_max.
+// Checks the size of a chunk, or of a tensor by value. Errors: kResourceExhausted naming chunk_bytes_max.
 Status CheckChunk(const Engine& engine, int64_t bytes);
 
 // The upload that `header` asks for.

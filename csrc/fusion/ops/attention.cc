@@ -26,7 +26,7 @@ using base::Cat;
 enum class Role : uint8_t { kQuery, kKey, kSize, kOut };  // m, n, d, e.
 using Roles = std::vector<Role>;
 
-// What an operand or a result is made of, behind its leading axes.
+// The axes of an operand or a result behind its leading ones, with its name for people.
 struct Form {
   std::string_view name;
   Roles roles;

@@ -183,7 +183,7 @@ std::vector<StreamAxis> StreamsWithin(const Placement& placement, std::vector<St
 
 namespace {
 
-// Of a value that lies on no mesh nothing is cut.
+// A value that lies on no mesh is not cut.
 Result<Placement> PlacementOrNone(const ir::Value& value) {
   if (value.layout != nullptr && value.layout->mesh != nullptr) return PlacementOf(value);
   return Placement{nullptr, std::vector<Types>(value.type->axes.size())};

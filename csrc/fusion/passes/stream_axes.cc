@@ -279,7 +279,7 @@ bool StreamMap::CanCompute(const StreamAxis& stream) const {
     };
     if (!std::ranges::all_of(stream.axes, linked)) return false;
   }
-  // What counts along the axis counts in steps of one, and a call is made for one beginning.
+  // An op that counts along the axis counts in steps of one, and a library call is made for one beginning.
   const bool is_call = (op_->info->effects & ir::kLibrary) != 0;
   const auto counts = [&](int axis) { return CountsAlong(*op_, static_cast<size_t>(axis)); };
   if ((stream.kind == Kind::kDealt || is_call) && std::ranges::any_of(stream.axes, counts)) return false;

@@ -95,7 +95,7 @@ class CpuLibraries final : public host::LibrarySource {
   }
   const int num_threads_;
   std::mutex mutex_;
-  // Of what oneDNN has not, from the first such call on. Guarded by mutex_; outlives calls.
+  // For calls that oneDNN has not; made with the first of them. Guarded by mutex_; outlives calls.
   std::unique_ptr<base::WorkPool> pool_;
 };
 

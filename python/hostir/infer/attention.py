@@ -12,7 +12,7 @@ from .operand import Operand, axis_name, broadcast_axes, extents_of, stored, ten
 from .sizes import Sizes
 from .value_type import FLOATS, REDUCTION, Axis, ValueType, tensor
 
-# What each axis behind the leading ones is: m, n, d, e.
+# Roles of the axes behind the leading ones: m, n, d, e.
 _QUERY, _KEY, _SIZE, _OUT = range(4)
 _FORWARD = (("q", (_QUERY, _SIZE)), ("k", (_KEY, _SIZE)), ("v", (_KEY, _OUT)))
 _BACKWARD = (*_FORWARD, ("gradient", (_QUERY, _OUT)), ("lse", (_QUERY,)), ("delta", (_QUERY,)))
