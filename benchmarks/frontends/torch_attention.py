@@ -11,8 +11,6 @@ gradients from PyTorch's in float64.
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import pathlib
 import sys
 import time
@@ -23,9 +21,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from kept import quartiles, write  # noqa: E402
+import torch_rows  # noqa: E402
+from kept import quartiles  # noqa: E402
 
-import hostir  # noqa: E402
 import hostir.torch  # noqa: E402
 
 F = torch.nn.functional
@@ -154,23 +152,8 @@ def line_of(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--rounds", type=int, default=15, help="calls of each side that are timed")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    args = parser.parse_args()
-    logging.disable(logging.WARNING)
-    rows = []
-    with hostir.connect(devices="cpu:1" if args.device == "cpu" else "cuda:0") as client:
-        hostir.torch.use(client)
-        for size in SIZES:
-            rows.append(measured(size, args))
-            print(line_of(rows[-1]), flush=True)
-    if args.json is not None:
-        machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
-        if args.device == "cuda":
-            machine["card"] = torch.cuda.get_device_name()
-        command = " ".join(["benchmarks/frontends/torch_attention.py", *sys.argv[1:]])
-        write(args.json, {"command": command, **machine, "rows": rows})
+    torch_rows.arguments(parser, "calls of each side that are timed")
+    torch_rows.run("torch_attention.py", parser.parse_args(), SIZES, measured, line_of)
 
 
 if __name__ == "__main__":

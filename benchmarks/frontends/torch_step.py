@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import logging
-import os
 import pathlib
 import sys
 import time
@@ -24,10 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
+import torch_rows  # noqa: E402
 import transformers as tf  # noqa: E402
-from kept import quartiles, write  # noqa: E402
+from kept import quartiles  # noqa: E402
 
-import hostir  # noqa: E402
 import hostir.torch  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -248,27 +246,11 @@ def line_of(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; without: all")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    torch_rows.arguments(parser, "steps of each side that are timed")
     parser.add_argument("--steps", type=int, default=20, help="whose losses and gradients are compared")
-    parser.add_argument("--rounds", type=int, default=15, help="steps of each side that are timed")
     parser.add_argument("--without", action="append", default=[], choices=SIDES[:2], help="a side that is left out")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     args = parser.parse_args()
-    logging.disable(logging.WARNING)
-    rows = []
-    with hostir.connect(devices="cpu:1" if args.device == "cpu" else "cuda:0") as client:
-        hostir.torch.use(client)
-        for name in args.models or MODELS:
-            rows.append(measured(name, args))
-            print(line_of(rows[-1]), flush=True)
-    if args.json is not None:
-        machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
-        if args.device == "cuda":
-            machine["card"] = torch.cuda.get_device_name()
-        write(
-            args.json,
-            {"command": " ".join(["benchmarks/frontends/torch_step.py", *sys.argv[1:]]), **machine, "rows": rows},
-        )
+    torch_rows.run("torch_step.py", args, args.models or MODELS, measured, line_of)
 
 
 if __name__ == "__main__":
