@@ -1,8 +1,8 @@
 # Finds what the build can use. Everything but GoogleTest is optional: what is missing (or refused by
 # -DHIR_WITH_X=OFF) turns its part off, and the table at the end says what that costs.
 #
-# For each X of GRPC SPDLOG CLI11 TOML OPENSSL PROMETHEUS HWLOC LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT NCCL
-# BENCHMARK:
+# For each X of GRPC SPDLOG CLI11 TOML OPENSSL PROMETHEUS HWLOC LLVM ONEDNN UCX MPI CUDA NVRTC CUBLASLT CUDNN
+# NCCL BENCHMARK:
 #   HIR_WITH_X   cache option: AUTO (use it when found), ON (an error when not found), OFF
 #   HIR_HAVE_X   the outcome: TRUE or FALSE
 #   hir_x        INTERFACE library with the include folders (as SYSTEM) and libraries; empty when off.
@@ -177,9 +177,24 @@ if(HIR_HAVE_CUBLASLT)
   target_link_libraries(hir_cublaslt INTERFACE ${CMAKE_DL_LIBS})
 endif()
 
+# Fused attention: headers, of the frontend and of the library, which is loaded at run time.
+find_path(HIR_CUDART_INCLUDE cuda_runtime.h PATHS ${hir_cuda_includes})
+file(GLOB hir_wheels ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages)
+find_path(HIR_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h PATHS ${hir_wheels} PATH_SUFFIXES include)
+find_path(HIR_CUDNN_INCLUDE cudnn.h
+          PATHS ${hir_cuda_includes} ${hir_wheels}/nvidia/cudnn/include
+                ${PROJECT_SOURCE_DIR}/.venv/torch/nvidia/cudnn/include)
+hir_dependency(CUDNN "attention on GPUs is made of products" "${HIR_CUDNN_INCLUDE}/cudnn.h"
+               HIR_CUDNN_INCLUDE HIR_CUDNN_FRONTEND_INCLUDE HIR_CUDART_INCLUDE)
+if(HIR_HAVE_CUDNN)
+  target_include_directories(hir_cudnn SYSTEM INTERFACE ${HIR_CUDNN_INCLUDE} ${HIR_CUDNN_FRONTEND_INCLUDE}
+                             ${HIR_CUDART_INCLUDE})
+  target_compile_definitions(hir_cudnn INTERFACE NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING)
+  target_link_libraries(hir_cudnn INTERFACE ${CMAKE_DL_LIBS})
+endif()
+
 # NCCL: its header, which includes CUDA's runtime's; the library is loaded at run time.
 find_path(HIR_NCCL_INCLUDE nccl.h PATHS ${hir_cuda_includes})
-find_path(HIR_CUDART_INCLUDE cuda_runtime.h PATHS ${hir_cuda_includes})
 hir_dependency(NCCL "GPUs cannot communicate" "${HIR_NCCL_INCLUDE}/nccl.h" HIR_NCCL_INCLUDE HIR_CUDART_INCLUDE)
 if(HIR_HAVE_NCCL)
   target_include_directories(hir_nccl SYSTEM INTERFACE ${HIR_NCCL_INCLUDE} ${HIR_CUDART_INCLUDE})

@@ -46,7 +46,7 @@ function(hir_library name dir)
   if(arg_WITH)
     foreach(header ${headers})
       string(CONCAT vendors "^#include [<\"](llvm|uc[pst]|grpc|google|hostir|spdlog|CLI|toml|openssl|hwloc|"
-                            "prometheus|civetweb|mpi|dnnl|oneapi|cuda|cublas|nvrtc|nccl)")
+                            "prometheus|civetweb|mpi|dnnl|oneapi|cuda|cublas|cudnn|nvrtc|nccl)")
       file(STRINGS ${header} includes REGEX ${vendors})
       if(includes)
         list(REMOVE_ITEM headers ${header})

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import NoReturn
 
 # The variable that names a library to the programs, and its file in NVIDIA's wheels: nvidia/cu13/lib, .../nccl/lib
-_CUDA = {"HOSTIR_NVRTC": "libnvrtc.so.", "HOSTIR_CUBLASLT": "libcublasLt.so.", "HOSTIR_NCCL": "libnccl.so."}
+_CUDA = {
+    "HOSTIR_NVRTC": "libnvrtc.so.",
+    "HOSTIR_CUBLASLT": "libcublasLt.so.",
+    "HOSTIR_CUDNN": "libcudnn.so.",
+    "HOSTIR_CUDART": "libcudart.so.",
+    "HOSTIR_NCCL": "libnccl.so.",
+}
 
 
 _PACKAGE = Path(__file__).resolve().parent / "hostir"

@@ -28,6 +28,7 @@ struct Target {
   int architecture = 0;      // 90: compute capability 9.0.
   int multiprocessors = 0;   // Of the smallest device that will run the plan.
   int64_t shared_bytes = 0;  // The most that a block may have.
+  bool cudnn = false;        // All devices have it, for fused attention.
   RowsInOrder rows_in_order = {};
 
   bool operator==(const Target&) const = default;
@@ -35,7 +36,7 @@ struct Target {
 
 // An H200, for plans that are made where there is none: tests, tools.
 inline constexpr Target kHopper = {
-    .kind = Target::Kind::kGpu, .architecture = 90, .multiprocessors = 132, .shared_bytes = 227 * 1024};
+    .kind = Target::Kind::kGpu, .architecture = 90, .multiprocessors = 132, .shared_bytes = 227 * 1024, .cudnn = true};
 
 // Values of symbols, where they are known. They only choose among schedules: a plan is right for all sizes that
 // meet its guards.

@@ -41,7 +41,7 @@ struct IndexSumDesc {
 
 // Attention, or its gradients (docs/host_ops.md, attention), with all sizes known.
 struct AttentionDesc {
-  std::vector<LibraryTensor> inputs = {};  // q, k, v; of gradients behind them gradient, lse, delta; perhaps a mask.
+  std::vector<LibraryTensor> inputs = {};  // q, k, v; of gradients behind them gradient, lse, values; perhaps a mask.
   std::vector<std::string> results = {};   // "values", "lse"; "q", "k", "v": one an output.
   std::vector<LibraryTensor> outputs = {};
   bool causal = false;

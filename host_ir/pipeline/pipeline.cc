@@ -39,14 +39,17 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
 ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
 
 // Stages 1 and 2.
-Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& options, bool is_gpu,
+Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& options, const codegen::Target& target,
                ProgramPlan& plan) {
   plan.global = std::move(program);
   ir::Graph& global = *plan.global;
   std::vector<std::string> names;  // As they are returned: of equal values the passes keep one.
   for (const ir::Output& output : global.outputs) names.emplace_back(output.value->name);
   // 1. The global program: simplified, sharded, reshardings apart.
-  if (is_gpu) HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, "decompose_attention", Dumped("fusion")));
+  if (target.kind == codegen::Target::Kind::kGpu) {
+    const char* const pass = target.cudnn ? "decompose_attention_beyond_cudnn" : "decompose_attention";
+    HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, pass, Dumped("fusion")));
+  }
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
   HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kShard, Dumped("presegment")));
   // 2. One rank's program.
@@ -143,12 +146,11 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
                                     .cost = {.links = options.links},
                                     .resharding_bytes_max = options.resharding_bytes_max,
                                     .overlap = overlap};
-  const bool is_gpu = options.target.kind == codegen::Target::Kind::kGpu;
-  Status localized = ToLocal(std::move(program), localize, is_gpu, plan);
+  Status localized = ToLocal(std::move(program), localize, options.target, plan);
   if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
     HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));
     localize.sizes = {};
-    localized = ToLocal(std::move(program), localize, is_gpu, plan);
+    localized = ToLocal(std::move(program), localize, options.target, plan);
     plan.pinned = options.sizes;
   }
   HIR_TRY(localized);

@@ -687,7 +687,7 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         v: Tensor,
         gradient: Tensor,
         lse: Tensor,
-        delta: Tensor,
+        values: Tensor,
         mask: Tensor | None = None,
         *,
         causal: bool = False,
@@ -695,17 +695,16 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         scale: float = 1.0,
     ) -> Tensor:
         """The gradient of ``attention`` by its ``"q"``, ``"k"`` or ``"v"``, as ``result`` says: of ``gradient``
-        [..., m, e], that of its values, its ``lse`` [..., m], and ``delta`` [..., m], the sums of ``gradient *
-        values`` along the last axis, in the type of ``lse``. All other arguments are those of ``attention``. It has all
-        leading axes: where an operand lacks some, or has extent 1 there, its gradient is the sum along them. Several
-        results of the same operands are one call.
+        [..., m, e], that of its values, its ``lse`` [..., m] and ``values`` [..., m, e]. All other arguments are those
+        of ``attention``. It has all leading axes: where an operand lacks some, or has extent 1 there, its gradient is
+        the sum along them. Several results of the same operands are one call.
 
-        >>> lse = fd.ops.attention(x, x, x, result="lse", scale=8.0)
-        >>> fd.ops.attention_grad("v", x, x, x, x, lse, fd.ops.sum(x * x, [1]), scale=8.0)  # [[0, 0, 0], [5, 7, 9]]
+        >>> values, lse = (fd.ops.attention(x, x, x, result=name, scale=8.0) for name in ("values", "lse"))
+        >>> fd.ops.attention_grad("v", x, x, x, x, lse, values, scale=8.0)  # [[0, 0, 0], [5, 7, 9]]
         """
         if result not in ("q", "k", "v"):
             raise invalid(f"attention_grad: result is 'q', 'k' or 'v', not {result!r}")
-        operands = [q, k, v, gradient, lse, delta, *([] if mask is None else [mask])]
+        operands = [q, k, v, gradient, lse, values, *([] if mask is None else [mask])]
         attrs = _attention_attrs("attention_grad", operands, result, causal, offset, scale)
         return self._tensor("attention_grad", operands, attrs)
 
@@ -714,7 +713,7 @@ def _attention_attrs(
     op: str, operands: Sequence[Tensor], result: str, causal: bool, offset: Any, scale: float
 ) -> dict[str, Attribute]:
     """``offset`` has an entry for each axis of the result, reduced ones too: that of the queries counts."""
-    own = [2, 2, 2, 2, 1, 1, 2] if op == "attention_grad" else [2, 2, 2, 2]
+    own = [2, 2, 2, 2, 1, 2, 2] if op == "attention_grad" else [2, 2, 2, 2]
     leading = max([operand.ndim - count for operand, count in zip(operands, own, strict=False)], default=0)
     behind = {"values": (0, 1), "lse": (0, 0), "q": (0, 2), "k": (2, 0), "v": (2, 0)}[result]
     (first,) = _extents(op, [offset])

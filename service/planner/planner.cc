@@ -46,7 +46,8 @@ pb::FromWorker Answer(const pb::ToWorker& message, Channel& channel, PipelineOpt
     options.target = {.kind = codegen::Target::Kind::kGpu,
                       .architecture = static_cast<int>(asked.target().architecture()),
                       .multiprocessors = static_cast<int>(asked.target().multiprocessors()),
-                      .shared_bytes = asked.target().shared_bytes()};
+                      .shared_bytes = asked.target().shared_bytes(),
+                      .cudnn = asked.target().cudnn()};
   }
   options.progress = [&channel, seq = message.seq(), last = base::Nanos()](const pb::PlanProgress& progress) mutable {
     const base::Nanos now = base::Clock::Steady().Now();

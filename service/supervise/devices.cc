@@ -112,6 +112,7 @@ pb::Target Devices::target() const {
     if (i == 0) target = of;
     target.set_multiprocessors(std::min(target.multiprocessors(), of.multiprocessors()));
     target.set_shared_bytes(std::min(target.shared_bytes(), of.shared_bytes()));
+    target.set_cudnn(target.cudnn() && of.cudnn());
   }
   return target;
 }

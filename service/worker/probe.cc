@@ -38,6 +38,7 @@ void Describe(const rank::Backends& backends, pb::ProbedDevice& out) {
     out.mutable_target()->set_architecture(facts->target.architecture);
     out.mutable_target()->set_multiprocessors(facts->target.multiprocessors);
     out.mutable_target()->set_shared_bytes(facts->target.shared_bytes);
+    out.mutable_target()->set_cudnn(facts->target.cudnn);
     status = Open(backends, out.ordinal());
   }
   if (!status.ok()) SetError(status, out.mutable_error());

@@ -38,10 +38,10 @@ class Attention:
     def values(self) -> Array:
         return np.asarray(self.weights() @ self.v)
 
-    def gradient(self, of: str, gradient: Array, lse: Array, delta: Array) -> Array:
+    def gradient(self, of: str, gradient: Array, lse: Array, values: Array) -> Array:
         weights = np.exp(self.scores - lse[..., None])
         if of == "v":
             return np.asarray(np.swapaxes(weights, -1, -2) @ gradient)
         of_weights = gradient @ np.swapaxes(self.v, -1, -2)
-        of_scores = self.scale * weights * (of_weights - delta[..., None])
+        of_scores = self.scale * weights * (of_weights - (gradient * values).sum(-1, keepdims=True))
         return np.asarray(of_scores @ self.k if of == "q" else np.swapaxes(of_scores, -1, -2) @ self.q)

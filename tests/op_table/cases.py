@@ -980,7 +980,7 @@ def attention_cases(
                 *inputs,
                 Input((*rows, v[-1]), values=plain, shard=split),
                 replace(lse, dtype=wide_type),
-                Input(rows, wide_type, plain, one),
+                Input((*rows, v[-1]), values=plain, shard=one),
                 *masks,
             )
             made = case("attention_grad", f"{result} by {NAMES[wide_type]}", given, attrs(result, at, rank + 3), want)

@@ -72,11 +72,11 @@ void Generator::Attention(FusionOp op) {
   const Item lse = Add(emit("attention", "lse", {q, k, v}, 1, 0), score + std::log(size_of(n)), wrong + unit);
   std::vector<ir::Axis> rows = AxesOf(lse.value);
   for (ir::Axis& axis : rows) axis.kind = ir::AxisKind::kIteration;
-  const Item delta = NewParam(lse.dtype(), rows);
   rows.push_back(e);
+  const Item values = NewParam(q.dtype(), rows);
   const Item gradient = NewParam(q.dtype(), rows);
-  const std::vector<Item> operands = {q, k, v, gradient, lse, delta};
-  const double of_weight = size_of(e) * gradient.bound * v.bound + delta.bound;
+  const std::vector<Item> operands = {q, k, v, gradient, lse, values};
+  const double of_weight = size_of(e) * gradient.bound * (v.bound + values.bound);
   const double of_score = of_weight * (weight + 2 * unit);
   const double s = std::abs(scale);
   for (const std::string_view result : {"q", "k", "v"}) {

@@ -27,7 +27,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     elsewhere = [folder for folder in sys.path if not Path(folder, "nvidia").is_dir()]
     monkeypatch.setattr(sys, "path", [str(tmp_path / "second"), str(tmp_path / "first"), *elsewhere])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    for name in ("HOSTIR_NVRTC", "HOSTIR_CUBLASLT", "HOSTIR_NCCL"):
+    for name in ("HOSTIR_NVRTC", "HOSTIR_CUBLASLT", "HOSTIR_CUDNN", "HOSTIR_CUDART", "HOSTIR_NCCL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 

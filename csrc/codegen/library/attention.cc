@@ -118,7 +118,7 @@ Result<Attention> Normalize(const AttentionDesc& desc) {
   if (desc.backward) {
     parts.push_back({"the gradient", &desc.inputs[3], 2, &a.gradient, {a.m, a.e}});
     parts.push_back({"lse", &desc.inputs[4], 1, &a.lse, {a.m}});
-    parts.push_back({"delta", &desc.inputs[5], 1, &a.delta, {a.m}});
+    parts.push_back({"the values", &desc.inputs[5], 2, &a.saved, {a.m, a.e}});
   }
   for (const Part& part : parts) {
     HIR_TRY(CheckType(part.name, part.tensor->dtype, part.own == 2 ? a.dtype : ComputeTypeOf(a.dtype)));

@@ -42,7 +42,7 @@ struct Attention {
   bool backward = false;
   std::vector<int64_t> batches;  // Extents.
   int64_t m = 0, n = 0, d = 0, e = 0;
-  Matrix q, k, v, gradient, lse, delta, mask;  // lse and delta have rows alone.
+  Matrix q, k, v, gradient, lse, saved, mask;  // lse has rows alone; `saved` are the values.
   bool has_mask = false;
   int64_t diagonal = 0;  // Key j takes part for query i only if j <= i + diagonal; within [-m, n].
   double scale = 1;

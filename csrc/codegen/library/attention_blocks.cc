@@ -106,7 +106,7 @@ class Blocks final : public Call {
   struct Scratch {
     std::vector<T> scores, of_scores, queries, keys, values, gradient, mask;
     std::vector<T> sums, sums_of_values, sums_of_queries;  // Of the products.
-    std::vector<T> lse, delta, largest, total;
+    std::vector<T> lse, saved, delta, largest, total;
   };
 
   static T* Room(std::vector<T>& in, int64_t count) {
@@ -158,6 +158,18 @@ class Blocks final : public Call {
     T* const to = Room(scratch, rows.size());
     loops_.widen(matrix.dtype, AddressOf(matrix, base, batch, rows.begin), matrix.row, rows.size(), to);
     return to;
+  }
+  // A query's values times their gradient, summed: the mean, by the weights, of what the weights' gradients are.
+  const T* Deltas(const Addresses& at, int64_t batch, Range queries, const Block<T>& gradient, Scratch& scratch) const {
+    T* const sums = Room(scratch.delta, queries.size());
+    for (int64_t i = 0; i < queries.size(); ++i) {
+      const Range row = {queries.begin + i, queries.begin + i + 1};
+      const Block<T> values = RowsOf(a_.saved, at.inputs[5], batch, row, a_.e, scratch.saved);
+      T sum = 0;
+      for (int64_t c = 0; c < a_.e; ++c) sum += gradient.at[i * gradient.next_row + c] * values.at[c];
+      sums[i] = sum;
+    }
+    return sums;
   }
   // The queries times the scale: what the scores are made of, and the gradients of the keys.
   const T* ScaledQueries(const Addresses& at, int64_t batch, Range rows, Scratch& scratch) const {
@@ -271,7 +283,7 @@ class Blocks final : public Call {
     const T* const q = ScaledQueries(at, batch, queries, scratch);
     const Block<T> gradient = RowsOf(a_.gradient, at.inputs[3], batch, queries, a_.e, scratch.gradient);
     const T* const lse = Column(a_.lse, at.inputs[4], batch, queries, scratch.lse);
-    const T* const delta = Column(a_.delta, at.inputs[5], batch, queries, scratch.delta);
+    const T* const delta = wanted.q || of_k ? Deltas(at, batch, queries, gradient, scratch) : nullptr;
     T* const sums_of_q = Room(scratch.sums_of_queries, wanted.q ? queries.size() * a_.d : 0);
     if (wanted.q) std::fill_n(sums_of_q, queries.size() * a_.d, T{0});
     for (int64_t first = keys.begin; first < keys.end; first += kKeys) {
@@ -299,7 +311,8 @@ class Blocks final : public Call {
         for (int64_t i = 0; i < some.size(); ++i) {
           const int64_t its = NumKeys(row + i, its_keys);
           T* const to = of_scores == nullptr ? nullptr : of_scores + i * next_row;
-          loops_.gradients(powers + i * next_row, to, its, lse[at_row + i], delta[at_row + i]);
+          loops_.gradients(powers + i * next_row, to, its, lse[at_row + i],
+                           delta == nullptr ? T{0} : delta[at_row + i]);
           EndRow(powers + i * next_row, its, num_keys);
           if (to != nullptr) EndRow(to, its, num_keys);
         }

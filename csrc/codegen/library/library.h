@@ -51,10 +51,10 @@ struct AttentionDesc {
     Result what = Result::kValues;
     Tensor tensor = {};
   };
-  // q, k, v; if `backward`, behind them the values' gradient [..., m, e], lse[..., m] and delta[..., m], the sum over e
-  // of the values times their gradient; perhaps last a mask[..., m, n]. Leading axes broadcast as NumPy's do, and the
-  // mask's last two; any axis may be stored once. lse and delta are f64 of f64 and f32 of other floats, a mask is of
-  // bool, true where the key takes part, or of any float type; the others have one float type.
+  // q, k, v; if `backward`, behind them the values' gradient [..., m, e], lse[..., m] and the values [..., m, e];
+  // perhaps last a mask[..., m, n]. Leading axes broadcast as NumPy's do, and the mask's last two; any axis may be
+  // stored once. lse is f64 of f64 and f32 of other floats, a mask is of bool, true where the key takes part, or of any
+  // float type; the others have one float type.
   std::vector<Tensor> inputs = {};
   bool backward = false;
   bool has_mask = false;

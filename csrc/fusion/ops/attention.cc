@@ -38,7 +38,6 @@ const Form kV = {"v", {Role::kKey, Role::kOut}};
 const Form kMask = {"mask", {Role::kQuery, Role::kKey}};
 const Form kGradient = {"gradient", {Role::kQuery, Role::kOut}};
 const Form kLse = {"lse", {Role::kQuery}};
-const Form kDelta = {"delta", {Role::kQuery}};
 const Form kValues = {"values", {Role::kQuery, Role::kOut}};
 
 bool IsGradient(const ir::Op& op) { return CodeOf(op) == FusionOp::kAttentionGrad; }
@@ -46,7 +45,7 @@ size_t NumForms(const ir::Op& op) { return IsGradient(op) ? 6 : 3; }
 bool HasMask(const ir::Op& op) { return op.operands.size() > NumForms(op); }
 
 const Form& FormOf(const ir::Op& op, size_t operand) {
-  static const Form* const kForms[] = {&kQ, &kK, &kV, &kGradient, &kLse, &kDelta};
+  static const Form* const kForms[] = {&kQ, &kK, &kV, &kGradient, &kLse, &kValues};
   return operand < NumForms(op) ? *kForms[operand] : kMask;
 }
 
@@ -85,7 +84,7 @@ Status CheckTypes(const ir::Op& op) {
     const ir::Value& value = *op.operands[i];
     const Form& form = FormOf(op, i);
     const bool is_mask = &form == &kMask;
-    const DType wanted = &form == &kLse || &form == &kDelta ? ComputeDType(dtype) : dtype;
+    const DType wanted = &form == &kLse ? ComputeDType(dtype) : dtype;
     if (is_mask ? value.type->dtype == DType::kBool || IsFloat(value.type->dtype) : value.type->dtype == wanted)
       continue;
     if (is_mask) {
@@ -102,7 +101,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
   const size_t count = NumForms(op);
   if (op.operands.size() != count && op.operands.size() != count + 1) {
     return InvalidArgument(Cat(op.operands.size(), " operands; it takes q, k, v",
-                               IsGradient(op) ? ", gradient, lse, delta" : "", " and perhaps a mask"));
+                               IsGradient(op) ? ", gradient, lse, values" : "", " and perhaps a mask"));
   }
   if (ResultOf(op).form->name != op.Name("result")) {
     return InvalidArgument(
@@ -234,8 +233,9 @@ class Elements {
     if (result == "v") return builder_.Convert(dtype_, of([&] { return Mul(Weight(Operand(4)), Operand(3)); }));
     const Element* sum = of([&] {
       const Element* of_weight = Over(Role::kOut, ReduceKind::kSum, [&] { return Mul(Operand(3), Operand(2)); });
+      const Element* mean = Over(Role::kOut, ReduceKind::kSum, [&] { return Mul(Operand(3), Operand(5)); });
       const Element* weight = Weight(Operand(4));
-      const Element* of_score = Mul(weight, builder_.Apply(Prim::kSub, {of_weight, Operand(5)}));
+      const Element* of_score = Mul(weight, builder_.Apply(Prim::kSub, {of_weight, mean}));
       return Mul(builder_.Select(builder_.Apply(Prim::kEq, {weight, Number(0)}), Number(0), of_score),
                  Operand(result == "q" ? 1 : 0));
     });
@@ -423,7 +423,8 @@ class Parts {
     ir::Value* const weights = Weights(Scores(), Column(op_.operands[4]));
     if (result == "v") return Make("matmul", {Transposed(Stretched(Cast(weights, dtype_), 2)), op_.operands[3]});
     ir::Value* const of_weights = Cast(Make("matmul", {op_.operands[3], Transposed(op_.operands[2])}), carried_);
-    ir::Value* const less = Make("sub", {of_weights, Column(op_.operands[5])});
+    ir::Value* const of_values = Make("mul", {Cast(op_.operands[3], carried_), Cast(op_.operands[5], carried_)});
+    ir::Value* const less = Make("sub", {of_weights, Reduced("sum", of_values)});
     ir::Value* const of_scores =
         Stretched(Cast(Make("mul", {Make("mul", {weights, less}), Number(op_.Float("scale"))}), dtype_), 2);
     return result == "q" ? Make("matmul", {of_scores, op_.operands[1]})
@@ -493,6 +494,27 @@ bool ShareCall(const ir::Op& a, const ir::Op& b) {
     return is_zero(a, of_a) && is_zero(b, of_b);
   };
   return !a.Bool("causal") || (starts_alike(Role::kQuery) && starts_alike(Role::kKey));
+}
+
+bool IsFused(const ir::Op& op) {
+  constexpr int64_t kVector = 8, kHeadMax = 128;
+  const DType dtype = op.operands[0]->type->dtype;
+  if ((dtype != DType::kFloat16 && dtype != DType::kBFloat16) || HasMask(op)) return false;
+  for (const size_t operand : {size_t{0}, size_t{2}}) {
+    const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[operand]->type);
+    const ir::Expr& size = *axes.back().extent;
+    if (!size.IsConst() || size.value < kVector || size.value > kHeadMax || size.value % kVector != 0) return false;
+  }
+  if (!op.Bool("causal")) return true;
+  // A rank's queries begin behind the program's first one, and its keys with the first: no diagonal becomes less.
+  const auto offset = [&](Role role) -> std::optional<int64_t> {
+    const std::optional<size_t> axis = AxisOf(op, role);
+    if (!axis) return 0;
+    const ir::Expr& begin = *op.Exprs("offset")[*axis];
+    return begin.IsConst() ? std::optional(begin.value) : std::nullopt;
+  };
+  const std::optional<int64_t> query = offset(Role::kQuery), key = offset(Role::kKey);
+  return query && key && *query >= *key;
 }
 
 ir::Value* AttentionAsProducts(ir::Builder& builder, const ir::Op& op) { return Parts(builder, op).Make(); }

@@ -23,13 +23,13 @@ namespace hir::fusion {
 namespace {
 
 // Puts what `decompose` makes of an op in the place of each op that `is_made_of_others`.
-Status DecomposeEach(ir::Graph& graph, bool (*is_made_of_others)(FusionOp),
+Status DecomposeEach(ir::Graph& graph, bool (*is_made_of_others)(const ir::Op&),
                      ir::Value* (*decompose)(ir::Builder&, const ir::Op&)) {
   Replacements replaced;
   for (ir::Op* op = graph.body.first; op != nullptr;) {
     ir::Op* const next = op->next;
     replaced.Apply(*op);
-    if (is_made_of_others(CodeOf(*op))) {
+    if (is_made_of_others(*op)) {
       ir::Value& before = *op->results[0];
       ir::Builder builder(graph, graph.body, op);
       ir::Op* const last = op->prev;
@@ -64,7 +64,17 @@ Status DecomposeEach(ir::Graph& graph, bool (*is_made_of_others)(FusionOp),
 
 }  // namespace
 
-Status DecomposeOps(ir::Graph& graph) { return DecomposeEach(graph, IsComposite, Decompose); }
-Status DecomposeAttention(ir::Graph& graph) { return DecomposeEach(graph, IsAttention, AttentionAsProducts); }
+Status DecomposeOps(ir::Graph& graph) {
+  return DecomposeEach(
+      graph, [](const ir::Op& op) { return IsComposite(CodeOf(op)); }, Decompose);
+}
+Status DecomposeAttention(ir::Graph& graph) {
+  return DecomposeEach(
+      graph, [](const ir::Op& op) { return IsAttention(CodeOf(op)); }, AttentionAsProducts);
+}
+Status DecomposeAttentionBeyondCudnn(ir::Graph& graph) {
+  return DecomposeEach(
+      graph, [](const ir::Op& op) { return IsAttention(CodeOf(op)) && !IsFused(op); }, AttentionAsProducts);
+}
 
 }  // namespace hir::fusion

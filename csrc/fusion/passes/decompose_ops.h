@@ -8,5 +8,7 @@ namespace hir::fusion {
 Status DecomposeOps(ir::Graph& graph);
 // For devices that have no call for it.
 Status DecomposeAttention(ir::Graph& graph);
+// All but what IsFused holds of.
+Status DecomposeAttentionBeyondCudnn(ir::Graph& graph);
 
 }  // namespace hir::fusion

@@ -1,15 +1,13 @@
 #include "host_ir/rank/cpu/libraries.h"
 
-#include <algorithm>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "csrc/base/text.h"
 #include "csrc/base/work_pool.h"
 #include "csrc/codegen/library/onednn/onednn.h"
+#include "host_ir/rank/library_descs.h"
 
 namespace hir::rank {
 namespace {
@@ -51,35 +49,17 @@ class CpuLibraries final : public host::LibrarySource {
 
  private:
   Result<std::unique_ptr<library::Call>> MakeCall(const host::ProductDesc& desc) {
-    const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
-    if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::ProductDesc wanted = {
-        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
-    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
+    HIR_ASSIGN(const library::ProductDesc wanted, ToLibrary(desc));
     return library::Make(wanted, {.num_threads = num_threads_});
   }
 
   Result<std::unique_ptr<library::Call>> MakeCall(const host::AttentionDesc& desc) {
-    using Result = library::AttentionDesc::Result;
-    static constexpr std::pair<std::string_view, Result> kResults[] = {
-        {"values", Result::kValues}, {"lse", Result::kLse}, {"q", Result::kQ}, {"k", Result::kK}, {"v", Result::kV}};
-    library::AttentionDesc wanted = {.backward = desc.inputs.size() >= 6,
-                                     .has_mask = desc.inputs.size() == 4 || desc.inputs.size() == 7,
-                                     .causal = desc.causal,
-                                     .diagonal = desc.diagonal,
-                                     .scale = desc.scale};
-    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
-    for (size_t i = 0; i < desc.results.size(); ++i) {
-      const auto* const result = std::ranges::find(kResults, desc.results[i], [](const auto& r) { return r.first; });
-      if (result == std::end(kResults)) return InvalidArgument(base::Cat("attention has no result ", desc.results[i]));
-      wanted.outputs.push_back({result->second, ToTensor(desc.outputs[i])});
-    }
+    HIR_ASSIGN(const library::AttentionDesc wanted, ToLibrary(desc));
     return library::MakeAttention(wanted, Pool());
   }
 
   Result<std::unique_ptr<library::Call>> MakeCall(const host::IndexSumDesc& desc) {
-    return library::MakeIndexSum({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis},
-                                 Pool());
+    return library::MakeIndexSum(ToLibrary(desc), Pool());
   }
 
   base::WorkPool& Pool() {
@@ -90,9 +70,6 @@ class CpuLibraries final : public host::LibrarySource {
     return *pool_;
   }
 
-  static library::Tensor ToTensor(const host::LibraryTensor& tensor) {
-    return {tensor.dtype, tensor.shape, tensor.strides};
-  }
   const int num_threads_;
   std::mutex mutex_;
   // For calls that oneDNN has not; made with the first of them. Guarded by mutex_; outlives calls.

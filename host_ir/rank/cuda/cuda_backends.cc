@@ -8,6 +8,7 @@
 #include "csrc/codegen/disk_cache.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/nvrtc.h"
+#include "csrc/codegen/library/cudnn/cudnn.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/rank/cuda/cuda_libraries.h"
 #include "host_ir/rank/joined_kernels.h"
@@ -19,6 +20,9 @@ namespace {
 
 namespace gpu = codegen::gpu;
 
+// Fused attention is for tensor cores that know bf16.
+constexpr int kLeastForCudnn = 80;
+
 Result<int64_t> NumDevices() { return device::NumCudaDevices(); }
 
 Result<DeviceFacts> Facts(int64_t ordinal) {
@@ -28,7 +32,8 @@ Result<DeviceFacts> Facts(int64_t ordinal) {
                      .target = {.kind = codegen::Target::Kind::kGpu,
                                 .architecture = facts.architecture,
                                 .multiprocessors = facts.multiprocessors,
-                                .shared_bytes = facts.shared_bytes_per_block},
+                                .shared_bytes = facts.shared_bytes_per_block,
+                                .cudnn = facts.architecture >= kLeastForCudnn && codegen::library::LoadCudnn().ok()},
                      .memory_bytes = facts.memory_bytes};
 }
 

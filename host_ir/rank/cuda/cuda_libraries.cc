@@ -2,15 +2,16 @@
 
 #include <map>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <variant>
 
-#include "csrc/base/text.h"
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
+#include "csrc/codegen/library/cudnn/cudnn.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/rank/cuda/activations.h"
 #include "host_ir/rank/cuda/index_sums.h"
+#include "host_ir/rank/cuda/strided_copies.h"
+#include "host_ir/rank/library_descs.h"
 
 namespace hir::rank {
 namespace {
@@ -22,18 +23,16 @@ class CudaCall final : public host::LibraryCall {
   explicit CudaCall(std::unique_ptr<library::DeviceCall> call) : call_(std::move(call)) {}
   void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
              device::Stream& stream) override {
-    call_->Queue(inputs, outputs[0], stream);
+    call_->Queue(inputs, outputs, stream);
   }
 
  private:
   const std::unique_ptr<library::DeviceCall> call_;
 };
 
-library::Tensor ToTensor(const host::LibraryTensor& tensor) { return {tensor.dtype, tensor.shape, tensor.strides}; }
-
 class CudaLibraries final : public host::LibrarySource {
  public:
-  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device) {}
+  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device), copies_(device) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
     return std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc);
@@ -41,14 +40,28 @@ class CudaLibraries final : public host::LibrarySource {
 
  private:
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc& desc) {
-    return index_sums_.Make({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis});
+    return index_sums_.Make(ToLibrary(desc));
   }
 
-  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::AttentionDesc&) {
-    return Unimplemented("attention: plans for GPUs make products of it");
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::AttentionDesc& desc) {
+    HIR_ASSIGN(const library::AttentionDesc wanted, ToLibrary(desc));
+    if (cudnn_ == nullptr) {
+      library::CudnnOptions options;
+      options.native_stream = &device::NativeStream;
+      options.make_current = &device::MakeCurrent;
+      options.copy = [this](device::Buffer to, std::span<const int64_t> to_strides, device::Buffer from,
+                            std::span<const int64_t> from_strides, std::span<const int64_t> shape, int64_t bytes,
+                            device::Stream& stream) {
+        return copies_.Queue(to, to_strides, from, from_strides, shape, bytes, stream);
+      };
+      HIR_ASSIGN(cudnn_, library::Cudnn::Open(device_, options));
+    }
+    HIR_ASSIGN(auto call, cudnn_->Make(wanted));
+    return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));
   }
 
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::ProductDesc& desc) {
+    HIR_ASSIGN(const library::ProductDesc wanted, ToLibrary(desc));
     if (cublaslt_ == nullptr) {
       library::CublasLtOptions options;
       options.native_stream = &device::NativeStream;
@@ -58,11 +71,6 @@ class CudaLibraries final : public host::LibrarySource {
       };
       HIR_ASSIGN(cublaslt_, library::CublasLt::Open(device_, options));
     }
-    const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
-    if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));
-    library::ProductDesc wanted = {
-        .op = desc.op, .output = ToTensor(desc.output), .epilogue = *epilogue, .tf32 = desc.tf32};
-    for (const host::LibraryTensor& input : desc.inputs) wanted.inputs.push_back(ToTensor(input));
     HIR_ASSIGN(auto call, cublaslt_->Make(wanted));
     return std::unique_ptr<host::LibraryCall>(std::make_unique<CudaCall>(std::move(call)));
   }
@@ -79,9 +87,11 @@ class CudaLibraries final : public host::LibrarySource {
 
   device::Device& device_;
   IndexSums index_sums_;
+  StridedCopies copies_;
   std::mutex mutex_;
   std::map<std::pair<library::Epilogue, DType>, Activation> activations_;  // Guarded by mutex_.
   std::unique_ptr<library::CublasLt> cublaslt_;
+  std::unique_ptr<library::Cudnn> cudnn_;
 };
 
 }  // namespace

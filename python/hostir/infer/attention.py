@@ -15,7 +15,7 @@ from .value_type import FLOATS, REDUCTION, Axis, ValueType, tensor
 # Roles of the axes behind the leading ones: m, n, d, e.
 _QUERY, _KEY, _SIZE, _OUT = range(4)
 _FORWARD = (("q", (_QUERY, _SIZE)), ("k", (_KEY, _SIZE)), ("v", (_KEY, _OUT)))
-_BACKWARD = (*_FORWARD, ("gradient", (_QUERY, _OUT)), ("lse", (_QUERY,)), ("delta", (_QUERY,)))
+_BACKWARD = (*_FORWARD, ("gradient", (_QUERY, _OUT)), ("lse", (_QUERY,)), ("values", (_QUERY, _OUT)))
 _MASK = ("mask", (_QUERY, _KEY))
 # By op and result: its axes, and the one that it is a sum over.
 _RESULTS: dict[str, dict[str, tuple[tuple[int, ...], int | None]]] = {
@@ -39,7 +39,7 @@ def _check_types(operands: Sequence[Operand], names: Sequence[str]) -> None:
         raise InvalidArgument(f"%{first._name} is {dtype}; queries are floats: cast them first")
     for operand, name in zip(operands[1:], names[1:], strict=True):
         given = type_of(operand).dtype
-        wanted = _wide(dtype) if name in ("lse", "delta") else dtype
+        wanted = _wide(dtype) if name == "lse" else dtype
         if given == wanted or (name == "mask" and (given == "bool" or given in FLOATS)):
             continue
         if name == "mask":
@@ -53,7 +53,7 @@ def _check_types(operands: Sequence[Operand], names: Sequence[str]) -> None:
 def _attention(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
     forms = _FORWARD if op == "attention" else _BACKWARD
     if len(operands) not in (len(forms), len(forms) + 1):
-        more = "" if op == "attention" else ", gradient, lse, delta"
+        more = "" if op == "attention" else ", gradient, lse, values"
         raise InvalidArgument(f"{len(operands)} operands; it takes q, k, v{more} and perhaps a mask")
     if attrs["result"] not in _RESULTS[op]:
         wanted = "values or lse" if op == "attention" else "q, k or v"

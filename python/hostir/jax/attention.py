@@ -73,8 +73,7 @@ def _forward(causal: bool, scale: float, q: Any, k: Any, v: Any, mask: Any) -> A
 
 def _backward(causal: bool, scale: float, saved: Any, gradient: Any) -> Any:
     q, k, v, mask, values, lse = saved
-    delta = (gradient.astype(lse.dtype) * values.astype(lse.dtype)).sum(-1)
-    operands = [q, k, v, gradient, lse, delta, *([] if mask is None else [mask])]
+    operands = [q, k, v, gradient, lse, values, *([] if mask is None else [mask])]
     made = _gradients.bind(*operands, causal=causal, scale=scale)
     return *(_summed(each, of.shape) for each, of in zip(made, (q, k, v), strict=True)), None
 
@@ -92,8 +91,8 @@ _attention.defvjp(_forward, _backward)
 # --- the primitives ---
 
 _values = Primitive("hostir_attention")  # q, k, v, perhaps a mask: values, lse.
-_gradients = Primitive("hostir_attention_grad")  # q, k, v, gradient, lse, delta, perhaps a mask: of q, k, v.
-_OWN = (2, 2, 2, 2, 1, 1, 2)  # Axes behind the leading ones, which broadcast.
+_gradients = Primitive("hostir_attention_grad")  # q, k, v, gradient, lse, values, perhaps a mask: of q, k, v.
+_OWN = (2, 2, 2, 2, 1, 2, 2)  # Axes behind the leading ones, which broadcast.
 
 
 def _own(operands: Any) -> tuple[int, ...]:
@@ -129,11 +128,12 @@ def _values_in_jax(*operands: Any, causal: bool, scale: float) -> Any:
 
 
 def _gradients_in_jax(*operands: Any, causal: bool, scale: float) -> Any:
-    q, k, v, gradient, lse, delta = operands[:6]
+    q, k, v, gradient, lse, values = operands[:6]
     wide = lse.dtype
     weights = _weights(_scores(operands, causal, scale), lse)
     of_weights = gradient.astype(wide) @ jnp.swapaxes(v.astype(wide), -1, -2)
-    of_scores = scale * weights * (of_weights - delta[..., None])
+    mean = (gradient.astype(wide) * values.astype(wide)).sum(-1, keepdims=True)
+    of_scores = scale * weights * (of_weights - mean)
     turned = jnp.swapaxes(of_scores, -1, -2)
     made = (of_scores @ k.astype(wide), turned @ q.astype(wide), jnp.swapaxes(weights, -1, -2) @ gradient.astype(wide))
     leading = _leading(operands)

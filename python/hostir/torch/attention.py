@@ -100,7 +100,7 @@ def _attention_grad(
     v: torch.Tensor,
     gradient: torch.Tensor,
     lse: torch.Tensor,
-    delta: torch.Tensor,
+    values: torch.Tensor,
     mask: torch.Tensor | None,
     causal: bool,
     scale: float,
@@ -109,7 +109,8 @@ def _attention_grad(
     wide = lse.dtype
     scores = _scores(q, k, mask, causal, scale)
     weights = (scores - lse.masked_fill(lse.isneginf(), 0)[..., None]).exp()
-    of_scores = weights * (gradient.to(wide) @ v.to(wide).mT - delta[..., None]) * scale
+    mean = (gradient.to(wide) * values.to(wide)).sum(-1, keepdim=True)
+    of_scores = weights * (gradient.to(wide) @ v.to(wide).mT - mean) * scale
     made = (of_scores @ k.to(wide), of_scores.mT @ q.to(wide), weights.mT @ gradient.to(wide))
     q_grad, k_grad, v_grad = (each.to(q.dtype).contiguous() for each in made)
     return q_grad, k_grad, v_grad
@@ -128,7 +129,7 @@ def _(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> Any:
 
 
 @_attention_grad.register_fake
-def _(q: Any, k: Any, v: Any, gradient: Any, lse: Any, delta: Any, mask: Any, causal: bool, scale: float) -> Any:
+def _(q: Any, k: Any, v: Any, gradient: Any, lse: Any, values: Any, mask: Any, causal: bool, scale: float) -> Any:
     leading, m, n, d, e = _shapes(q, k, v, mask)
     return q.new_empty([*leading, m, d]), q.new_empty([*leading, n, d]), q.new_empty([*leading, n, e])
 
@@ -140,8 +141,7 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:
     q, k, v, mask, values, lse = ctx.saved_tensors
-    delta = (gradient.to(lse.dtype) * values.to(lse.dtype)).sum(-1)
-    made = _attention_grad(q, k, v, gradient, lse, delta, mask, ctx.causal, ctx.scale)
+    made = _attention_grad(q, k, v, gradient, lse, values, mask, ctx.causal, ctx.scale)
     return *(_summed(each, of) for each, of in zip(made, (q, k, v), strict=True)), None, None, None
 
 
@@ -187,12 +187,12 @@ def _lower_grad(
     v: Tensor,
     gradient: Tensor,
     lse: Tensor,
-    delta: Tensor,
+    values: Tensor,
     mask: Tensor | None,
     causal: bool,
     scale: float,
 ) -> list[Tensor]:
     return [
-        low.ops.attention_grad(result, q, k, v, gradient, lse, delta, mask, causal=causal, scale=scale)
+        low.ops.attention_grad(result, q, k, v, gradient, lse, values, mask, causal=causal, scale=scale)
         for result in ("q", "k", "v")
     ]

@@ -109,7 +109,7 @@ TEST(Axes, Attention) {
                   "attention(%a, %b, %c, %d) {result=lse, causal=false, offset=[0, 0], scale=1}"),
             "d0>0 same, a0>1 same, d1>1 broadcast");
   const std::string all =
-      "%a: f32[m, d], %b: f32[n, d], %c: f32[n, e], %d: f32[m, e], %e: f32[m], %f: f32[m], %g: f32[1, n]";
+      "%a: f32[m, d], %b: f32[n, d], %c: f32[n, e], %d: f32[m, e], %e: f32[m], %f: f32[m, e], %g: f32[1, n]";
   const auto gradient = [&](const std::string& of) {
     return Links(
         all, "attention_grad(%a, %b, %c, %d, %e, %f, %g) {result=" + of + ", causal=false, offset=[0, 0, 0], scale=1}");
@@ -121,7 +121,7 @@ TEST(Axes, Attention) {
             "b0>0 same, c0>0 same, g1>0 same, a1>1 opaque, b1>1 opaque, a0>2 contracted, d0>2 contracted, "
             "e0>2 contracted, f0>2 contracted, g0>2 broadcast");
   EXPECT_EQ(gradient("v"),
-            "b0>0 same, c0>0 same, g1>0 same, c1>1 same, d1>1 same, a0>2 contracted, d0>2 contracted, "
+            "b0>0 same, c0>0 same, g1>0 same, c1>1 same, d1>1 same, f1>1 same, a0>2 contracted, d0>2 contracted, "
             "e0>2 contracted, f0>2 contracted, g0>2 broadcast");
 }
 

@@ -210,7 +210,7 @@ const Case kCases[] = {
      "attention: scale=inf is not finite"},
     {"attention_grad C1", "%x: f32[2, 3]",
      "attention_grad(%x, %x, %x) {result=q, causal=false, offset=[0, 0, 0], scale=1}",
-     "attention_grad: 3 operands; it takes q, k, v, gradient, lse, delta and perhaps a mask"},
+     "attention_grad: 3 operands; it takes q, k, v, gradient, lse, values and perhaps a mask"},
     {"attention_grad C2", "%x: f32[2, 2], %l: f32[2]",
      "attention_grad(%x, %x, %x, %x, %l, %l) {result=mask, causal=false, offset=[0, 0, 0], scale=1}",
      "attention_grad: result is q, k or v, not mask"},

@@ -181,7 +181,7 @@ TEST(Attention, Types) {
   EXPECT_EQ(of(qkv, "lse", "[0, 0, 0]"), "f32[4, h, m]");
   EXPECT_EQ(of("%q: f64[m, 1], %k: f64[1, 1], %v: f64[1, 3]", "lse", "[0]"), "f64[m]");
   const auto gradient = [](const std::string& result) {
-    return TypeOfY("%q: f16[m, 8], %k: f16[2, n, 8], %v: f16[n, 3], %g: f16[m, 3], %l: f32[2, m], %d: f32[2, m]",
+    return TypeOfY("%q: f16[m, 8], %k: f16[2, n, 8], %v: f16[n, 3], %g: f16[m, 3], %l: f32[2, m], %d: f16[2, m, 3]",
                    "%y = attention_grad(%q, %k, %v, %g, %l, %d) {result=" + result +
                        ", causal=true, offset=[0, 0, 0, 0], scale=0.5}");
   };

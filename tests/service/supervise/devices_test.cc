@@ -48,6 +48,7 @@ void Add(pb::Probed& probed, int64_t ordinal, int64_t architecture, const std::s
   device.mutable_target()->set_architecture(architecture);
   device.mutable_target()->set_multiprocessors(132 - ordinal);
   device.mutable_target()->set_shared_bytes(1000);
+  device.mutable_target()->set_cudnn(ordinal != 3);
   if (error.empty()) return;
   device.mutable_error()->set_code(static_cast<int>(Code::kUnavailable));
   device.mutable_error()->set_message(error);
@@ -65,6 +66,7 @@ TEST(FromProbe, ServesWithWhatThereIs) {
   EXPECT_EQ(devices.NameOf(1), "cuda:3");
   EXPECT_EQ(devices.target().architecture(), 90);
   EXPECT_EQ(devices.target().multiprocessors(), 129) << "the smallest one's";
+  EXPECT_FALSE(devices.target().cudnn()) << "one of them lacks it";
   EXPECT_TRUE(devices.own_memory);
   ASSERT_EQ(devices.failed.size(), 2U);
   EXPECT_EQ(devices.failed[0].failure.ToString(), "UNAVAILABLE: it is on fire");

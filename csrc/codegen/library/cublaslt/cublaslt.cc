@@ -12,7 +12,7 @@
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/cublaslt/api.h"
 #include "csrc/codegen/library/cublaslt/gemm.h"
-#include "csrc/codegen/library/cublaslt/workspaces.h"
+#include "csrc/codegen/library/workspaces.h"
 
 namespace hir::codegen::library {
 namespace {
@@ -178,8 +178,10 @@ class FillCall final : public DeviceCall {
   FillCall(Gemm gemm, CublasLtOptions::Activation activation)
       : gemm_(std::move(gemm)), activation_(std::move(activation)) {}
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
     if (gemm_.calls.empty()) return;
+    const device::Buffer output = outputs[0];
     if (!gemm_.bias) return stream.Fill(output, 0, 1);  // Every epilogue leaves 0 as it is.
     const int64_t elements = gemm_.repeats.empty() ? gemm_.bias_elements : 1;
     const int64_t bytes = elements * DTypeBytes(gemm_.dtype);
@@ -224,8 +226,9 @@ class GemmCall final : public DeviceCall {
     return needed == 0 ? Status() : library_.workspaces.Reserve(needed);
   }
 
-  void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) override {
-    const Status status = TryQueue(inputs, output, stream);
+  void Queue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
+             device::Stream& stream) override {
+    const Status status = TryQueue(inputs, outputs[0], stream);
     if (!status.ok()) Fail(stream, status);
   }
 

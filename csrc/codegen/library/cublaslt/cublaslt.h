@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/codegen/library/device_call.h"
 #include "csrc/codegen/library/library.h"
 #include "csrc/device/buffer.h"
 #include "csrc/device/device.h"
@@ -31,18 +31,6 @@ struct CublasLtOptions {
   // for. Null: those are refused.
   using Activation = std::function<Status(device::Buffer, device::Stream&)>;
   std::function<Result<Activation>(Epilogue, DType)> make_activation = nullptr;
-};
-
-// One call with all sizes known, made once and queued any number of times, on any of the device's streams. One thread
-// at a time queues.
-class DeviceCall {
- public:
-  virtual ~DeviceCall() = default;
-  // Queues the call and returns; inputs in the order of ProductDesc::inputs, the output overlaps none of them. What the
-  // library refuses then fails the stream.
-  virtual void Queue(std::span<const device::Buffer> inputs, device::Buffer output, device::Stream& stream) = 0;
-  // "cublaslt 13.0.2", "nothing" (an empty result), "fill" (a sum of nothing): for explain and benchmarks.
-  virtual std::string implementation() const = 0;
 };
 
 // cuBLASLt on one device. Outlives the calls it made and the work queued with them. Thread-safe.

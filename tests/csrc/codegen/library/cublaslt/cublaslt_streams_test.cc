@@ -75,7 +75,7 @@ class CublasLtStreams : public ::testing::Test {
     queued.output = output->buffer().Slice(0, bytes);
     queued.memory.push_back(std::move(output));
     HIR_ASSIGN(queued.call, library_->Make(desc));
-    queued.call->Queue(buffers, queued.output, stream);
+    queued.call->Queue(buffers, {&queued.output, 1}, stream);
     return queued;
   }
 

@@ -139,7 +139,8 @@ class CublasLtTest : public ::testing::Test {
     add(bytes);
     const device::Buffer output = buffers.back();
     buffers.pop_back();
-    call.Queue(buffers, output.Slice(0, elements_bytes < 0 ? bytes : elements_bytes), stream_);
+    const device::Buffer written = output.Slice(0, elements_bytes < 0 ? bytes : elements_bytes);
+    call.Queue(buffers, {&written, 1}, stream_);
     HIR_TRY(stream_.Synchronize({}));
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!std::equal(inputs[i].begin(), inputs[i].end(), buffers[i].data)) return Internal("an operand was written");

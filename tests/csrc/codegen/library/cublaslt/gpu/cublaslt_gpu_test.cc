@@ -58,7 +58,7 @@ class CublasLtOnGpu : public ::testing::Test {
       Bytes result(static_cast<size_t>(bytes), std::byte{0xa5});
       HIR_TRY(device::CopyFromHost(*device_, output, result));
       HIR_ASSIGN(const auto call, library_->Make(desc));
-      call->Queue(buffers, output, *stream_);
+      call->Queue(buffers, {&output, 1}, *stream_);
       HIR_TRY(stream_->Synchronize(kTimeout));
       HIR_TRY(device::CopyToHost(*device_, result, output));
       return result;

@@ -1,4 +1,4 @@
-// Memory that calls use while they run, one piece a stream. For this folder, and calls of our own kernels beside it.
+// Memory that calls on a device use while they run, one piece a stream.
 //
 // A call may be queued on several streams at once (a stream loop does that), and calls of several programs on one; so
 // the memory belongs to the stream, whose work is in order, and not to a call or to a plan's pool, where each of many
