@@ -82,6 +82,12 @@ class CpuLibraries final : public host::LibrarySource {
                                  Pool());
   }
 
+  Result<std::unique_ptr<library::Call>> MakeCall(const host::GroupedProductDesc& desc) {
+    return library::MakeGroupedProduct(
+        {desc.outer, ToTensor(desc.a), ToTensor(desc.b), ToTensor(desc.ends), ToTensor(desc.output), desc.first},
+        Pool());
+  }
+
   base::WorkPool& Pool() {
     const std::scoped_lock lock(mutex_);
     // The thread that runs a call is one of them.

@@ -10,6 +10,7 @@
 #include "csrc/codegen/library/cublaslt/cublaslt.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/rank/cuda/activations.h"
+#include "host_ir/rank/cuda/grouped_products.h"
 #include "host_ir/rank/cuda/index_sums.h"
 
 namespace hir::rank {
@@ -33,7 +34,7 @@ library::Tensor ToTensor(const host::LibraryTensor& tensor) { return {tensor.dty
 
 class CudaLibraries final : public host::LibrarySource {
  public:
-  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device) {}
+  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device), grouped_products_(device) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
     return std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc);
@@ -42,6 +43,11 @@ class CudaLibraries final : public host::LibrarySource {
  private:
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc& desc) {
     return index_sums_.Make({ToTensor(desc.updates), ToTensor(desc.indices), ToTensor(desc.output), desc.axis});
+  }
+
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::GroupedProductDesc& desc) {
+    return grouped_products_.Make(
+        {desc.outer, ToTensor(desc.a), ToTensor(desc.b), ToTensor(desc.ends), ToTensor(desc.output), desc.first});
   }
 
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::AttentionDesc&) {
@@ -79,6 +85,7 @@ class CudaLibraries final : public host::LibrarySource {
 
   device::Device& device_;
   IndexSums index_sums_;
+  GroupedProducts grouped_products_;
   std::mutex mutex_;
   std::map<std::pair<library::Epilogue, DType>, Activation> activations_;  // Guarded by mutex_.
   std::unique_ptr<library::CublasLt> cublaslt_;
