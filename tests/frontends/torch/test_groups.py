@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 import hostir.torch  # noqa: E402
+from hostir.torch.lowering import refusal  # noqa: E402
 
 # Ends of groups, of so many rows.
 ENDS: dict[str, tuple[int, list[int]]] = {
@@ -86,6 +89,18 @@ def test_columns_in_groups() -> None:
     want = torch.stack([wide[:, :8] @ other[:8], torch.zeros(16, 24).double(), wide[:, 8:] @ other[8:]])
     assert (got.double() - want).abs().max() <= 1e-2 * want.abs().max()
     assert not [op for op, _ in hostir.torch.report().fallen if "grouped" in op]
+
+
+@pytest.mark.parametrize(("device", "stays"), [("cpu", False), ("cuda", True)])
+def test_groups_on_a_gpu_stay_pytorchs(device: str, stays: bool) -> None:
+    graph = torch.fx.Graph()
+    places = [graph.placeholder(name) for name in ("x", "y", "ends")]
+    node = graph.call_function(torch.ops.aten._grouped_mm.default, tuple(places))
+    with FakeTensorMode():
+        shapes = ((8, 4), torch.bfloat16), ((2, 4, 16), torch.bfloat16), ((2,), torch.int32), ((8, 16), torch.bfloat16)
+        for each, (shape, dtype) in zip([*places, node], shapes, strict=True):
+            each.meta["val"] = torch.empty(shape, dtype=dtype, device=device)
+    assert ("GPU" in refusal(node)) == stays
 
 
 def test_a_mixture_of_experts_trains() -> None:
