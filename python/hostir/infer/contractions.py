@@ -102,6 +102,11 @@ def _grouped(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes:
         raise InvalidArgument(
             f"%{ends._name} is {type_of(ends).dtype}; ends of groups are i32 or i64: cast it first",
         )
+    transposed = attrs.get("transposed", "none")
+    if transposed not in ("none", "y"):
+        raise InvalidArgument(f"transposed is none or y, not {transposed}")
+    if transposed == "y":
+        return None  # Made by planning.
     if op == "grouped_outer":
         _unify(x, 0, y, 0, sizes)
         result, reduced = [axes[2][0], axes[0][1], axes[1][1]], axes[0][0]
