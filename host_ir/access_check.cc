@@ -66,6 +66,7 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kAttention:
     case HostOp::kCommunication:
     case HostOp::kFill:
+    case HostOp::kGroupedProduct:
     case HostOp::kIndexSum:
     case HostOp::kLaunch:
     case HostOp::kLibrary: break;

@@ -31,7 +31,8 @@ enum class Access : uint8_t {
   kScratch,  // a workspace: like kReadWrite, but may hold anything before
 };
 Access AccessOf(const ir::Op& op, int operand);
-// Whether the last two axes of an operand of a product lie the other way round. REQUIRES: `op` is a `library`.
+// Whether the last two axes of an operand of a product lie the other way round. REQUIRES: `op` is a `library` or a
+// `grouped_product`.
 bool IsTransposed(const ir::Op& op, size_t operand);
 
 inline bool Reads(Access access) { return access == Access::kRead || access == Access::kReadWrite; }
@@ -39,7 +40,7 @@ inline bool Writes(Access access) { return access >= Access::kWrite; }
 
 // Whether a library, and no kernel of the plan, does the op's work.
 inline bool IsLibraryCall(HostOp op) {
-  return op == HostOp::kLibrary || op == HostOp::kIndexSum || op == HostOp::kAttention;
+  return op == HostOp::kLibrary || op == HostOp::kIndexSum || op == HostOp::kAttention || op == HostOp::kGroupedProduct;
 }
 // Whether the op is queued on a stream (has the attribute `stream`).
 bool IsQueued(const ir::Op& op);

@@ -140,6 +140,25 @@ Status InferAttention(ir::Graph&, ir::Op& op, Declared) {
   return {};
 }
 
+Status InferGroupedProduct(ir::Graph&, ir::Op& op, Declared) {
+  constexpr std::string_view kOps[] = {"grouped_matmul", "grouped_outer"};
+  HIR_TRY(CheckOneOf("op", op.Name("op"), kOps));
+  const bool is_outer = op.Name("op") == kOps[1];
+  constexpr std::string_view kTransposed[] = {"none", "y"};
+  HIR_TRY(CheckOneOf("transposed", op.Name("transposed"), is_outer ? std::span(kTransposed).first(1) : kTransposed));
+  const size_t ranks[] = {2, is_outer ? size_t{2} : size_t{3}, 1, is_outer ? size_t{3} : size_t{2}};
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    HIR_TRY(CheckTensor(op, i));
+    const ir::Value& operand = *op.operands[i];
+    const bool fits = i == 2 ? IsInt(operand.type->dtype) : operand.type->dtype == op.operands[0]->type->dtype;
+    if (fits && ir::ValueAxes(*operand.type).size() == ranks[i]) continue;
+    return InvalidArgument(Cat("%", operand.name, " is ", ToString(*operand.type), "; operand ", i, " of ",
+                               op.Name("op"), " has ", ranks[i], ranks[i] == 1 ? " axis" : " axes", " and is ",
+                               i == 2 ? std::string_view("i32 or i64") : DTypeName(op.operands[0]->type->dtype)));
+  }
+  return {};
+}
+
 Status InferIndexSum(ir::Graph&, ir::Op& op, Declared) {
   for (size_t i = 0; i < op.operands.size(); ++i) HIR_TRY(CheckTensor(op, i));
   const ir::Value& indices = *op.operands[1];

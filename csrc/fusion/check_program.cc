@@ -99,6 +99,11 @@ Status CheckUserProgram(const ir::Graph& graph) {
         return;
       }
     }
+    if (CodeOf(*op) == FusionOp::kGroupedMatmul && op->Name("transposed") != kNotTransposed) {
+      status = InvalidArgument(
+          Located(*op, "permute the matrices in front of it; transposed operands are made by planning"));
+      return;
+    }
     for (const ir::Value* result : op->results) {
       if (status.ok()) status = check(*result);
     }

@@ -18,8 +18,8 @@ inline constexpr std::string_view kNoEpilogue = "none";
 inline constexpr std::string_view kFullPrecision = "full";
 inline constexpr std::string_view kTf32 = "tf32";
 
-// The attribute `transposed` of matmul: which operands lie in memory with their last two axes the other way round:
-// x[..., k, m], y[..., n, k].
+// The attribute `transposed` of matmul, and of grouped_matmul, whose x never is: which operands lie in memory with
+// their last two axes the other way round: x[..., k, m], y[..., n, k].
 struct Transposed {
   bool x = false, y = false;
   bool operator==(const Transposed&) const = default;
@@ -27,7 +27,7 @@ struct Transposed {
 inline constexpr std::string_view kNotTransposed = "none";
 // "none", "x", "y", "both".
 std::string_view TransposedName(Transposed transposed);
-// REQUIRES: a product. Nothing of linear, and of names that are none, is.
+// REQUIRES: a product, or one of groups. Nothing of linear and grouped_outer, and of names that are none, is.
 Transposed TransposedOf(const ir::Op& op);
 
 }  // namespace hir::fusion

@@ -47,6 +47,8 @@ bool IsReduction(FusionOp op) {
 
 bool IsAttention(FusionOp op) { return op == FusionOp::kAttention || op == FusionOp::kAttentionGrad; }
 
+bool IsGrouped(FusionOp op) { return op == FusionOp::kGroupedMatmul || op == FusionOp::kGroupedOuter; }
+
 bool IsProduct(FusionOp op) { return op == FusionOp::kMatmul || op == FusionOp::kLinear; }
 
 bool IsComposite(FusionOp op) {

@@ -34,6 +34,7 @@ bool IsPointwise(FusionOp op);      // A POINTWISE row, or cast.
 bool IsReduction(FusionOp op);      // sum, prod, min, max.
 bool IsProduct(FusionOp op);        // matmul, linear.
 bool IsAttention(FusionOp op);      // attention, attention_grad.
+bool IsGrouped(FusionOp op);        // grouped_matmul, grouped_outer.
 bool IsComposite(FusionOp op);      // A COMPOSITE row.
 bool IsCommunication(FusionOp op);  // A COMM row.
 bool IsPlanned(FusionOp op);        // A COMM or PLANNED row: no user's program holds it.

@@ -104,6 +104,9 @@ Status EvaluatorImpl::MakeCalls(Sizes& sizes) {
     const auto desc_of = [&](const auto& what) -> LibraryDesc {
       if constexpr (std::is_same_v<decltype(what), const IndexSumCode&>) {
         return IndexSumDesc{inputs.at(0), inputs.at(1), outputs.at(0), what.axis};
+      } else if constexpr (std::is_same_v<decltype(what), const GroupedProductCode&>) {
+        return GroupedProductDesc{what.outer,   inputs.at(0),  inputs.at(1),
+                                  inputs.at(2), outputs.at(0), sizes.values[static_cast<size_t>(what.first)]};
       } else if constexpr (std::is_same_v<decltype(what), const AttentionCode&>) {
         return AttentionDesc{std::move(inputs),
                              what.results,

@@ -91,7 +91,12 @@ struct AttentionCode {
   double scale = 1;
 };
 
-using CallCode = std::variant<ProductCode, IndexSumCode, AttentionCode>;
+struct GroupedProductCode {
+  bool outer = false;
+  int first = 0;  // Expression slot.
+};
+
+using CallCode = std::variant<ProductCode, IndexSumCode, AttentionCode, GroupedProductCode>;
 
 struct LibraryCode {
   std::string name = {};  // For people.

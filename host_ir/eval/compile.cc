@@ -55,6 +55,7 @@ Status Compiler::CompileOp(const ir::Op& op) {
     case HostOp::kGroup: return CompileGroup(op);
     case HostOp::kIf: return CompileIf(op);
     case HostOp::kLaunch: return CompileLaunch(op);
+    case HostOp::kGroupedProduct: return CompileGroupedProduct(op);
     case HostOp::kIndexSum: return CompileCall(op, IndexSumCode{op.Int("axis")});
     case HostOp::kLibrary:
       return CompileCall(op, ProductCode{.op = std::string(op.Name("op")),

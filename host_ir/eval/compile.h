@@ -31,6 +31,7 @@ class Compiler {
   Status CompileLaunch(const ir::Op& op);
   Status CompileCall(const ir::Op& op, CallCode what);
   Status CompileAttention(const ir::Op& op);
+  Status CompileGroupedProduct(const ir::Op& op);
   Status CompileFill(const ir::Op& op);
 
   // compile_communication.cc

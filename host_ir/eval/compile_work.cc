@@ -64,13 +64,21 @@ Status Compiler::CompileAttention(const ir::Op& op) {
   return CompileCall(op, std::move(attention));
 }
 
+Status Compiler::CompileGroupedProduct(const ir::Op& op) {
+  GroupedProductCode grouped = {.outer = op.Name("op") == "grouped_outer", .first = 0};
+  HIR_ASSIGN(grouped.first, Slot(op.ExprOf("first")));
+  if (code_.exprs.LevelOf(grouped.first) > 0)
+    return Unimplemented(base::Cat(op.Name("op"), " whose first row changes from iteration to iteration"));
+  return CompileCall(op, grouped);
+}
+
 Status Compiler::CompileCall(const ir::Op& op, CallCode what) {
-  const auto* const product = std::get_if<ProductCode>(&what);
-  LibraryCode library = {.name = product == nullptr ? std::string(op.info->name) : product->op};
+  const bool is_product = std::holds_alternative<ProductCode>(what) || std::holds_alternative<GroupedProductCode>(what);
+  LibraryCode library = {.name = std::string(is_product ? op.Name("op") : op.info->name)};
   for (size_t i = 0; i < op.operands.size(); ++i) {
     HIR_ASSIGN(TensorCode tensor, Tensor(*op.operands[i]));
     tensor.buffer = BufferOf(op, i);
-    if (product != nullptr && IsTransposed(op, i)) {
+    if (is_product && IsTransposed(op, i)) {
       const size_t rank = tensor.extents.size();
       if (rank < 2) return InvalidArgument(base::Cat("%", op.operands[i]->name, " has no two axes to swap"));
       std::swap(tensor.extents[rank - 2], tensor.extents[rank - 1]);

@@ -49,7 +49,17 @@ struct AttentionDesc {
   double scale = 1;
 };
 
-using LibraryDesc = std::variant<ProductDesc, IndexSumDesc, AttentionDesc>;
+// grouped_matmul, or grouped_outer (docs/ops.md), with all sizes known.
+struct GroupedProductDesc {
+  bool outer = false;
+  LibraryTensor a = {};     // [rows, k]
+  LibraryTensor b = {};     // [groups, k, n], or of an outer product [rows, n].
+  LibraryTensor ends = {};  // i32 or i64, [groups].
+  LibraryTensor output = {};
+  int64_t first = 0;  // The number of the first row, as ends count.
+};
+
+using LibraryDesc = std::variant<ProductDesc, IndexSumDesc, AttentionDesc, GroupedProductDesc>;
 
 // Inputs and outputs of a call, at most: those of attention's gradients.
 inline constexpr size_t kCallTensorsMax = 10;

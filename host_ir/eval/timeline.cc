@@ -11,7 +11,8 @@ std::string NameOf(const ir::Op& op) {
   const HostOp code = CodeOf(op);
   if (code == HostOp::kLaunch) return std::string(op.Name("kernel"));
   if (code == HostOp::kCommunication) return base::Cat(op.Name("type"), " #", op.Int("seq"));
-  if (code == HostOp::kLibrary) return base::Cat(op.Name("op"), " -> %", op.operands.back()->name);
+  if (code == HostOp::kLibrary || code == HostOp::kGroupedProduct)
+    return base::Cat(op.Name("op"), " -> %", op.operands.back()->name);
   if (IsLibraryCall(code)) return base::Cat(op.info->name, " -> %", op.operands.back()->name);
   std::string name(op.info->name);
   return op.operands.empty() ? name : base::Cat(name, " %", op.operands.back()->name);

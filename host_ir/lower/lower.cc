@@ -8,6 +8,7 @@
 #include "csrc/fusion/attention.h"
 #include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/grouped.h"
 #include "csrc/ir/builder.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/lower/overlap.h"
@@ -45,6 +46,8 @@ SegmentKind KindOf(const Segmented& program, const Group& group) {
 
 // "", "tanh_gelu", "relu, tf32, x transposed".
 std::string DescribeCall(const Op& op) {
+  if (fusion::CodeOf(op) == fusion::FusionOp::kGroupedMatmul)
+    return fusion::TransposedOf(op).y ? "y transposed" : std::string();
   if (!fusion::IsProduct(fusion::CodeOf(op))) return {};
   std::vector<std::string_view> said;
   if (op.Name("epilogue") != fusion::kNoEpilogue) said.push_back(op.Name("epilogue"));
@@ -530,6 +533,14 @@ class Lowering {
   void AddCall(const Op& op, const std::vector<Value*>& operands) {
     if (fusion::CodeOf(op) == fusion::FusionOp::kIndexSum) {
       AddOp("index_sum", operands, {{"axis", op.Int("axis")}, {"stream", at_->stream}});
+      return;
+    }
+    if (fusion::IsGrouped(fusion::CodeOf(op))) {
+      AddOp("grouped_product", operands,
+            {{"op", op.info->name},
+             {"first", Import(fusion::FirstRowOf(op))},
+             {"transposed", fusion::TransposedName(fusion::TransposedOf(op))},
+             {"stream", at_->stream}});
       return;
     }
     AddOp("library", operands,

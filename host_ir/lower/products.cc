@@ -179,6 +179,24 @@ void TakeUntransposed(ir::Graph& graph, const codegen::Strides& strides) {
   }
 }
 
+// Products of groups do, too, with their matrices.
+void TakeUntransposedMatrices(ir::Graph& graph, const codegen::Strides& strides) {
+  for (Op* op = graph.body.first; op != nullptr;) {
+    Op* const product = std::exchange(op, op->next);
+    if (fusion::CodeOf(*product) != FusionOp::kGroupedMatmul) continue;
+    Value* const matrices = Untransposed(product->operands[1], strides);
+    if (matrices == nullptr) continue;
+    Value* const operands[] = {product->operands[0], matrices, product->operands[2]};
+    ir::Builder builder(graph, graph.body, product);
+    const fusion::Transposed transposed = {.y = !fusion::TransposedOf(*product).y};
+    const ir::Attr attrs[] = {{"offset", product->Exprs("offset")}, {"transposed", fusion::TransposedName(transposed)}};
+    const auto made = builder.Add({.name = "grouped_matmul", .operands = operands, .attrs = attrs});
+    HIR_CHECK(made.ok());
+    (*made)->results[0]->layout = product->results[0]->layout;
+    TakeOver(graph, *made, product);
+  }
+}
+
 // --- epilogues
 // ----------------------------------------------------------------------------------------------------------
 
@@ -343,6 +361,7 @@ Status FitProducts(ir::Graph& local, const codegen::Target& target, const codege
   }
   for (Op* op : lacking) SumOfProducts(local, op).Run();
   TakeUntransposed(local, strides);
+  TakeUntransposedMatrices(local, strides);
   Fusing(local, provider, strides).Run();
   EraseUnread(local);
   return {};

@@ -101,6 +101,10 @@ class Follower {
       HIR_ASSIGN(const double products, OfAttention(step));
       return std::max(products, seconds);
     }
+    if (code == HostOp::kGroupedProduct) {
+      HIR_ASSIGN(const double product, OfGroupedProduct(step));
+      return std::max(product, seconds);
+    }
     if (code != HostOp::kLibrary) return seconds;  // Sums by index, too, are a pass over memory.
     HIR_ASSIGN(const double product, OfProduct(step));
     return std::max(product, seconds);
@@ -166,6 +170,21 @@ class Follower {
     if (work == 0) return 0;
     HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op, "full"));
     return curve->Seconds(step.op->Bool("causal") ? work / 2 : work);
+  }
+
+  // As if each row had a group.
+  Result<double> OfGroupedProduct(const Step& step) const {
+    if (step.accesses.size() != step.op->operands.size()) return 0;
+    const Region& rows = step.accesses.front().region;
+    const Region& result = step.accesses.back().region;
+    double work = 2;
+    for (const ir::Expr* const of : {rows.axes[0].extent, rows.axes[1].extent, result.axes.back().extent}) {
+      HIR_ASSIGN(const int64_t extent, Value(of));
+      work *= static_cast<double>(extent);
+    }
+    if (work == 0) return 0;
+    HIR_ASSIGN(const Curve* const curve, ProductCurve(*step.op, "full"));
+    return curve->Seconds(work);
   }
 
   Result<const Curve*> ProductCurve(const ir::Op& op, std::string_view precision) const {

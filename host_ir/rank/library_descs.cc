@@ -17,6 +17,10 @@ library::IndexSumDesc ToLibrary(const host::IndexSumDesc& desc) {
   return {ToLibrary(desc.updates), ToLibrary(desc.indices), ToLibrary(desc.output), desc.axis};
 }
 
+library::GroupedProductDesc ToLibrary(const host::GroupedProductDesc& desc) {
+  return {desc.outer, ToLibrary(desc.a), ToLibrary(desc.b), ToLibrary(desc.ends), ToLibrary(desc.output), desc.first};
+}
+
 Result<library::ProductDesc> ToLibrary(const host::ProductDesc& desc) {
   const std::optional<library::Epilogue> epilogue = library::EpilogueNamed(desc.epilogue);
   if (!epilogue) return Unimplemented(base::Cat(desc.op, " with the epilogue ", desc.epilogue));

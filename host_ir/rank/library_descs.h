@@ -9,6 +9,7 @@ namespace hir::rank {
 
 codegen::library::Tensor ToLibrary(const host::LibraryTensor& tensor);
 codegen::library::IndexSumDesc ToLibrary(const host::IndexSumDesc& desc);
+codegen::library::GroupedProductDesc ToLibrary(const host::GroupedProductDesc& desc);
 // Errors: kUnimplemented for an epilogue of another name.
 Result<codegen::library::ProductDesc> ToLibrary(const host::ProductDesc& desc);
 // Errors: kInvalidArgument for a result of another name.

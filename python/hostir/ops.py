@@ -646,6 +646,26 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         """
         return self._tensor("linear", [a, b] if bias is None else [a, b, bias], _precision(precision))
 
+    def grouped_matmul(self, a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
+        """Each row of ``a`` [rows, k] times the matrix of its group in ``b`` [groups, k, n], as of a mixture of
+        experts: [rows, n]. Row i is of the first group whose end, of ``ends`` [groups], int32 or int64, is above i:
+        groups lie one after the other. Rows behind all ends are 0. Types as of ``matmul``.
+
+        >>> ends = fd.ops.add(fd.ops.iota(2, dtype=hostir.DataType.Int), 1)  # Groups of one row: [1, 2].
+        >>> fd.ops.grouped_matmul(x, fd.ops.reshape(x, [2, 3, 1]), ends)  # [[14], [77]]
+        """
+        return self._tensor("grouped_matmul", [a, b, ends], {"offset": [0, 0, 0]})
+
+    def grouped_outer(self, a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
+        """By group the sum over its rows of the outer products of a row of ``a`` [rows, k] and one of ``b`` [rows, n]:
+        [groups, k, n], 0 of a group without rows. Rows have groups as for ``grouped_matmul``, whose gradient for its
+        ``b`` this is: of its ``a``, and the gradient of the result.
+
+        >>> ends = fd.ops.add(fd.ops.iota(2, dtype=hostir.DataType.Int), 1)
+        >>> fd.ops.grouped_outer(x, fd.ops.sum(x, [1], keepdim=True), ends)  # [[[6], [12], [18]], [[60], [75], [90]]]
+        """
+        return self._tensor("grouped_outer", [a, b, ends], {"offset": [0, 0, 0, 0]})
+
     # --- attention ----------------------------------------------------------------------------------------------
 
     def attention(

@@ -22,7 +22,8 @@ using base::Cat;
 std::string Upto(std::string_view text, char end) { return std::string(text.substr(0, text.find(end))); }
 
 bool IsCall(const pb::OpTime& time) {
-  return time.op() == "library" || time.op() == "index_sum" || time.op() == "attention";
+  return time.op() == "library" || time.op() == "index_sum" || time.op() == "attention" ||
+         time.op() == "grouped_product";
 }
 
 // The rows of the plan, by what is known of an op: see Key.

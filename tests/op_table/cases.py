@@ -891,6 +891,107 @@ def products() -> Iterator[Case]:
             )
 
 
+def group_ends(*ends: int) -> Callable[[DType, str, Shape], Array]:
+    return lambda dtype, op, shape: np.array(ends, I64).clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
+
+
+def groups_of(ends: Array, rows: int) -> Iterator[slice]:
+    """A group begins where all before it have ended."""
+    begin = 0
+    for end in ends.astype(I64).tolist():
+        last = min(max(begin, end), rows)
+        yield slice(begin, last)
+        begin = last
+
+
+def grouped_matmul(x: Array, matrices: Array, ends: Array, dtype: DType) -> Array:
+    out = np.zeros((len(x), matrices.shape[2]), wide(x).dtype)
+    for group, rows in enumerate(groups_of(ends, len(x))):
+        out[rows] = wide(x)[rows] @ wide(matrices)[group]
+    return rounded(out, dtype)
+
+
+def grouped_outer(x: Array, y: Array, ends: Array, dtype: DType) -> Array:
+    sums = [wide(x)[rows].T @ wide(y)[rows] for rows in groups_of(ends, len(x))]
+    return rounded(np.array(sums).reshape(len(ends), x.shape[1], y.shape[1]), dtype)
+
+
+def products_of_groups() -> Iterator[Case]:
+    big = 2**40
+    for name, rows, k, n, ends in (
+        ("in order", 13, 33, 6, (4, 7, 13)),
+        ("some empty", 9, 5, 7, (0, 4, 4, 9, 9)),
+        ("rows behind the last end", 300, 3, 2, (130, 131)),
+        ("ends that fall, and outside", 11, 4, 9, (-3, 5, 2, big, 7, -big)),
+        ("ends behind the rows", 6, 4, 3, (40, 41)),
+        ("one of each", 1, 1, 1, (1,)),
+        ("no groups", 4, 3, 2, ()),
+        ("no rows", 0, 3, 2, (0, 2)),
+        ("no terms", 5, 0, 2, (3, 5)),
+    ):
+        for kind in (I32, I64):
+            yield from grouped_cases(f"{name}, by {NAMES[kind]}", rows, k, n, ends, kind, symbols=name == "in order")
+    for axis in (None, 0, 1, 2):  # Of rows, k and n; or groups.
+        for ranks in (2, 4):
+            where = f"groups over {ranks} ranks" if axis is None else f"axis {axis} over {ranks} ranks"
+            yield from grouped_cases(where, 12, 8, 4, (5, 2, 6, 10), I64, axis=axis, ranks=ranks)
+
+
+def grouped_cases(
+    name: str,
+    rows: int,
+    k: int,
+    n: int,
+    ends: tuple[int, ...],
+    kind: DType,
+    symbols: bool = False,
+    axis: int | None = None,
+    ranks: int = 1,
+) -> Iterator[Case]:
+    """``axis``: which of rows, k and n is split; with several ranks and none, the groups are."""
+
+    def given(*axes: int | None) -> Input:
+        shape = tuple(len(ends) if each is None else (rows, k, n)[each] for each in axes)
+        shard = axes.index(axis) if ranks > 1 and axis in axes else None
+        if axes == (None,):
+            return Input(shape, kind, group_ends(*ends), shard=shard)
+        return Input(shape, values=product_operand, shard=shard)
+
+    turned = "%e = permute(%1) {dims=[0, 2, 1]}\n"
+    for op, other, want, calls in (
+        (
+            "grouped_matmul",
+            (given(None, 1, 2), given(None, 2, 1)),
+            grouped_matmul,
+            (
+                "grouped_matmul(%0, %1, %2) {offset=[0, 0, 0]}",
+                turned + "grouped_matmul(%0, %e, %2) {offset=[0, 0, 0]}",
+            ),
+        ),
+        ("grouped_outer", (given(0, 2),), grouped_outer, ("grouped_outer(%0, %1, %2) {offset=[0, 0, 0, 0]}",)),
+    ):
+        for y, call in zip(other, calls, strict=True):
+            is_turned = call.startswith(turned)
+
+            def of(dtype: DType, x: Array, y: Array, z: Array, want: Any = want, is_turned: bool = is_turned) -> Array:
+                return np.asarray(want(x, np.swapaxes(y, 1, 2) if is_turned else y, z, dtype))
+
+            yield Case(
+                op,
+                f"{name}, matrices transposed" if is_turned else name,
+                (given(0, 1), y, given(None)),
+                call,
+                of,
+                (F32, F64, BF16, F16, I32, I64) if ranks == 1 else (F32, BF16, I64),
+                (BOOL,) if symbols else (),
+                symbols=symbols,
+                ranks=ranks,
+                exact=False,
+                scale=lambda x, y, z, of=of: of(F64, np.abs(x), np.abs(y), z),
+                any_zero=True,
+            )
+
+
 def attentions() -> Iterator[Case]:
     skipped = {"gpu": "products of it are cuBLASLt's on a GPU, which is not emulated"}
     shapes = (
@@ -1020,5 +1121,6 @@ def every_case() -> list[Case]:
         *new_values(),
         *random_numbers(),
         *products(),
+        *products_of_groups(),
         *attentions(),
     ]

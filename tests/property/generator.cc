@@ -220,6 +220,7 @@ void Generator::Step(FusionOp op) {
   if (op == FusionOp::kMatmul) return Matmul();
   if (op == FusionOp::kLinear) return Linear();
   if (fusion::IsAttention(op)) return Attention(op);
+  if (fusion::IsGrouped(op)) return Grouped(op);
   if (fusion::IsReduction(op)) return Reduce(fusion::kFusionOps.ops[static_cast<size_t>(op)].name);
   if (fusion::IsPointwise(op)) return Pointwise(op);
   Move(op);

@@ -144,6 +144,8 @@ class Generator {
   void Linear();
   Item Contract(std::string_view name, std::vector<Item> operands, int64_t length);
 
+  // generator_grouped.cc
+  void Grouped(fusion::FusionOp op);
   // generator_attention.cc
   void Attention(fusion::FusionOp op);
 

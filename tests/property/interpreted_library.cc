@@ -55,6 +55,14 @@ Described Describe(const host::IndexSumDesc& desc) {
   return OneOutput(inputs, desc.output, GraphOf("index_sum", inputs, attrs));
 }
 
+Described Describe(const host::GroupedProductDesc& desc) {
+  const Tensors inputs = {desc.a, desc.b, desc.ends};
+  std::vector<int64_t> offset(desc.outer ? 4 : 3, 0);
+  (desc.outer ? offset.back() : offset.front()) = desc.first;
+  const ir::Attr attrs[] = {{"offset", std::span<const int64_t>(offset)}};
+  return OneOutput(inputs, desc.output, GraphOf(desc.outer ? "grouped_outer" : "grouped_matmul", inputs, attrs));
+}
+
 Described Describe(const host::AttentionDesc& desc) {
   Described described = {.inputs = desc.inputs, .outputs = desc.outputs, .graphs = {}};
   const bool is_gradient = desc.inputs.size() >= 6;

@@ -168,6 +168,8 @@ class Program:
                 *[self.tensor() for _ in range(2)],
                 offset=r.choice([0, 2, self.extent()]),
             ),
+            "grouped_matmul": lambda: ops.grouped_matmul(x, self.tensor(), self.tensor()),
+            "grouped_outer": lambda: ops.grouped_outer(x, self.tensor() if r.random() < 0.5 else x, self.tensor()),
             "matmul": lambda: ops.matmul(x, self.tensor()),
             "linear": lambda: ops.linear(x, self.tensor(), *([self.tensor()] if r.random() < 0.3 else [])),
         }

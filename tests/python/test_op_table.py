@@ -64,6 +64,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "uniform": {"minval": 0, "maxval": 1, "shape": [2], "rng_seed": 0, "rng_offset": 0},
     "attention": {"mask": None, "result": "values", "causal": True, "offset": 1, "scale": 0.5},
     "attention_grad": {"result": "k", "mask": None, "causal": True, "offset": 1, "scale": 0.5},
+    "grouped_matmul": {},
+    "grouped_outer": {},
     "linear": {},
     "matmul": {},
 }

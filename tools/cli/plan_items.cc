@@ -46,7 +46,8 @@ class Walk {
       const std::string target(op.operands.back()->name);
       size_t reads = 0;
       while (host::Reads(host::AccessOf(op, static_cast<int>(reads)))) ++reads;
-      Named(op, Kind::kLibrary, name == "library" ? op.Name("op") : name, target, reads);
+      const bool is_named = name == "library" || name == "grouped_product";
+      Named(op, Kind::kLibrary, is_named ? op.Name("op") : name, target, reads);
     } else if (name == "communication") {
       Communication(op);
     } else if (name == "fill") {

@@ -3,6 +3,7 @@
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "csrc/codegen/gpu/prelude.h"
+#include "csrc/codegen/gpu/words.h"
 #include "csrc/ir/type.h"
 
 namespace hir::codegen::gpu {
@@ -14,25 +15,6 @@ constexpr int kTile = 1024;  // Updates, a thread each.
 constexpr int kThreads = 256;
 constexpr int kAxes = static_cast<int>(ir::kAxesMax);
 constexpr int64_t kPlace = sizeof(int64_t);  // The number of an update, or of a row.
-
-// How elements are stored, summed, read and written.
-struct Words {
-  std::string_view stored, sum, load, store;
-};
-
-Words WordsOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32: return {"float", "float", "x", "x"};
-    case DType::kFloat64: return {"double", "double", "x", "x"};
-    case DType::kBFloat16: return {"u16", "float", "u2f((u32)x << 16)", "(u16)bf2(x, 0.0f)"};
-    case DType::kFloat16: return {"u16", "float", "hf((u32)x)", "(u16)hf2(x, 0.0f)"};
-    case DType::kInt32: return {"u32", "u32", "x", "x"};  // Unsigned sums: they wrap.
-    case DType::kInt64: return {"u64", "u64", "x", "x"};
-    case DType::kBool: break;
-  }
-  HIR_CHECK(false);  // library::Normalize refuses it.
-  return {};
-}
 
 // In `row` the row of each update, or its complement where one before it in the tile has the same.
 constexpr std::string_view kLinks = R"(
@@ -118,12 +100,9 @@ int64_t ElementsOf(const library::IndexSum& sum) {
 }  // namespace
 
 Source EmitIndexSum(DType dtype, DType index) {
-  const Words words = WordsOf(dtype);
-  const std::string begin = Cat(
-      "#undef TILE\n#undef THREADS\n#undef INDEX\n#undef STORED\n#undef SUM\n#undef LOAD\n#undef STORE\n#undef AXES\n",
-      "#define TILE ", kTile, "\n#define THREADS ", kThreads, "\n#define INDEX ",
-      index == DType::kInt32 ? "int" : "i64", "\n#define STORED ", words.stored, "\n#define SUM ", words.sum,
-      "\n#define LOAD ", words.load, "\n#define STORE ", words.store, "\n#define AXES ", kAxes, "\n");
+  const std::string begin =
+      Cat("#undef TILE\n#undef THREADS\n#undef AXES\n", "#define TILE ", kTile, "\n#define THREADS ", kThreads,
+          "\n#define AXES ", kAxes, "\n", DefinitionsOf(dtype, index));
   Source source = {.prelude = std::string(kIntrinsics), .parts = {}, .kernels = {}, .caps = {}, .tunings = {}};
   const auto add = [&](std::string_view text, int threads, int64_t items_per_cta, int num_slots) {
     source.parts.push_back(Cat(begin, "namespace of", source.parts.size(), " {", text, "}\n"));

@@ -1,5 +1,5 @@
-// Library calls on CPUs, matrix products, sums of rows by index and attention: one call with all sizes known, made once
-// and run any number of times.
+// Library calls on CPUs, matrix products, those of groups of rows, sums of rows by index and attention: one call with
+// all sizes known, made once and run any number of times.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,19 @@ struct IndexSumDesc {
   Tensor indices = {};  // i32 or i64, one axis.
   Tensor output = {};
   int64_t axis = 0;
+};
+
+// Products of groups of rows. Row i of a[rows, k] is the (first + i)-th of those that `ends` count: it is of the first
+// group whose end is above that number, of none where there is no such group. The output [rows, n] has the row times
+// its group's matrix of b[groups, k, n], 0 where it has no group; or, with `outer`, the output [groups, k, n] has by
+// group the sum over its rows of row i of a and row i of b[rows, n], an outer product.
+struct GroupedProductDesc {
+  bool outer = false;
+  Tensor a = {};  // Of no bool; as are b and the output.
+  Tensor b = {};
+  Tensor ends = {};  // i32 or i64, [groups], of any value.
+  Tensor output = {};
+  int64_t first = 0;
 };
 
 // Attention of queries to keys, or its gradients; no score is stored (docs/ops.md, attention). With q[..., m, d],

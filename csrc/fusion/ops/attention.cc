@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/grouped.h"
 #include "csrc/fusion/infer.h"
 #include "csrc/fusion/op_functions.h"
 #include "csrc/fusion/ops/sequence.h"
@@ -472,6 +473,7 @@ const Element* DefineAttentionGrad(ElementBuilder& builder, const ir::Op& op, In
 bool CountsAlong(const ir::Op& op, size_t axis) {
   const auto counts = [](const ir::Attr& attr) { return attr.name == "offset"; };
   if (std::ranges::none_of(op.attrs, counts)) return false;
+  if (IsGrouped(CodeOf(op))) return axis == RowAxisOf(op);
   if (!IsAttention(CodeOf(op))) return true;
   return op.Bool("causal") && (axis == AxisOf(op, Role::kQuery) || axis == AxisOf(op, Role::kKey));
 }

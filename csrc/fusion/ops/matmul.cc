@@ -43,7 +43,7 @@ std::string_view TransposedName(Transposed transposed) {
 }
 
 Transposed TransposedOf(const ir::Op& op) {
-  if (CodeOf(op) != FusionOp::kMatmul) return {};
+  if (CodeOf(op) != FusionOp::kMatmul && CodeOf(op) != FusionOp::kGroupedMatmul) return {};
   const std::string_view name = op.Name("transposed");
   return {.x = name == "x" || name == "both", .y = name == "y" || name == "both"};
 }

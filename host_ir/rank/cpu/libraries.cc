@@ -62,6 +62,10 @@ class CpuLibraries final : public host::LibrarySource {
     return library::MakeIndexSum(ToLibrary(desc), Pool());
   }
 
+  Result<std::unique_ptr<library::Call>> MakeCall(const host::GroupedProductDesc& desc) {
+    return library::MakeGroupedProduct(ToLibrary(desc), Pool());
+  }
+
   base::WorkPool& Pool() {
     const std::scoped_lock lock(mutex_);
     // The thread that runs a call is one of them.

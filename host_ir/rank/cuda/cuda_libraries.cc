@@ -9,6 +9,7 @@
 #include "csrc/codegen/library/cudnn/cudnn.h"
 #include "csrc/device/cuda/cuda_device.h"
 #include "host_ir/rank/cuda/activations.h"
+#include "host_ir/rank/cuda/grouped_products.h"
 #include "host_ir/rank/cuda/index_sums.h"
 #include "host_ir/rank/cuda/strided_copies.h"
 #include "host_ir/rank/library_descs.h"
@@ -32,7 +33,8 @@ class CudaCall final : public host::LibraryCall {
 
 class CudaLibraries final : public host::LibrarySource {
  public:
-  explicit CudaLibraries(device::Device& device) : device_(device), index_sums_(device), copies_(device) {}
+  explicit CudaLibraries(device::Device& device)
+      : device_(device), index_sums_(device), grouped_products_(device), copies_(device) {}
 
   Result<std::unique_ptr<host::LibraryCall>> Make(const host::LibraryDesc& desc) override {
     return std::visit([this](const auto& wanted) { return MakeCall(wanted); }, desc);
@@ -41,6 +43,10 @@ class CudaLibraries final : public host::LibrarySource {
  private:
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::IndexSumDesc& desc) {
     return index_sums_.Make(ToLibrary(desc));
+  }
+
+  Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::GroupedProductDesc& desc) {
+    return grouped_products_.Make(ToLibrary(desc));
   }
 
   Result<std::unique_ptr<host::LibraryCall>> MakeCall(const host::AttentionDesc& desc) {
@@ -87,6 +93,7 @@ class CudaLibraries final : public host::LibrarySource {
 
   device::Device& device_;
   IndexSums index_sums_;
+  GroupedProducts grouped_products_;
   StridedCopies copies_;
   std::mutex mutex_;
   std::map<std::pair<library::Epilogue, DType>, Activation> activations_;  // Guarded by mutex_.

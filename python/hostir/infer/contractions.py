@@ -1,4 +1,5 @@
-"""Products. Follows csrc/fusion/ops/matmul.cc and linear.cc; a bias is linear's, epilogues are planning's."""
+"""Products. Follows csrc/fusion/ops/matmul.cc, linear.cc and grouped.cc; a bias is linear's, epilogues and transposed
+operands are planning's."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from .operand import Operand, axis_name, broadcast_axes, stored, tensor_axes, type_of
+from .operand import Operand, axis_name, broadcast_axes, extents_of, stored, tensor_axes, type_of
 from .sizes import Sizes
-from .value_type import REDUCTION, Axis, ValueType, tensor
+from .value_type import INTS, REDUCTION, Axis, ValueType, tensor
 
 
 def _element_type(operands: Sequence[Operand], attrs: dict[str, Any]) -> str:
@@ -79,4 +80,46 @@ def _matmul(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: 
     return _result(dtype, axes, x_axes[-1], sizes)
 
 
-INFER = {"linear": _linear, "matmul": _matmul}
+_FORMS = {
+    "grouped_matmul": (("x is [rows, k]", 2), ("y is [groups, k, n]", 3), ("ends are [groups]", 1)),
+    "grouped_outer": (("x is [rows, k]", 2), ("y is [rows, n]", 2), ("ends are [groups]", 1)),
+}
+
+
+def _grouped(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType | None:
+    axes = [tensor_axes(operand, sizes) for operand in operands]
+    for operand, own, (form, rank) in zip(operands, axes, _FORMS[op], strict=True):
+        if len(own) != rank:
+            count = "1 axis" if len(own) == 1 else f"{len(own)} axes"
+            raise InvalidArgument(f"%{operand._name} has {count}; {form}")
+    x, y, ends = operands
+    dtype, other = type_of(x).dtype, type_of(y).dtype
+    if dtype == "bool":
+        raise InvalidArgument(f"%{x._name} is bool; numbers are needed: cast it first")
+    if dtype != other:
+        raise InvalidArgument(f"%{x._name} is {dtype}, %{y._name} is {other}; operands have one element type")
+    if type_of(ends).dtype not in INTS:
+        raise InvalidArgument(
+            f"%{ends._name} is {type_of(ends).dtype}; ends of groups are i32 or i64: cast it first",
+        )
+    transposed = attrs.get("transposed", "none")
+    if transposed not in ("none", "y"):
+        raise InvalidArgument(f"transposed is none or y, not {transposed}")
+    if transposed == "y":
+        return None  # Made by planning.
+    if op == "grouped_outer":
+        _unify(x, 0, y, 0, sizes)
+        result, reduced = [axes[2][0], axes[0][1], axes[1][1]], axes[0][0]
+    else:
+        _unify(x, 1, y, 1, sizes)
+        _unify(y, 0, ends, 0, sizes)
+        result, reduced = [axes[0][0], axes[1][2]], axes[0][1]
+    offsets = extents_of(attrs["offset"], sizes)
+    if len(offsets) != len(result) + 1:
+        raise InvalidArgument(
+            f"offset has {len(offsets)} entries; the result has {len(result) + 1} axes, the reduced one too",
+        )
+    return _result(dtype, result, reduced, sizes)
+
+
+INFER = {"grouped_matmul": _grouped, "grouped_outer": _grouped, "linear": _linear, "matmul": _matmul}

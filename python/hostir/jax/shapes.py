@@ -151,14 +151,7 @@ def _rev(walk: Walk, equation: Any, values: list[Value]) -> Any:
 def _dot_general(walk: Walk, equation: Any, values: list[Value]) -> Any:
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
     out = equation.outvars[0].aval
-    left, right = (walk.tensor(value) for value in values)
-    if np.dtype(bool) in (left.dtype, right.dtype):
-        raise refused(equation, "bools are not multiplied", "convert them before: x.astype(jnp.float32)")
-    wanted = equation.params.get("preferred_element_type")
-    common = np.promote_types(left.dtype, right.dtype)
-    if wanted is not None and np.dtype(wanted).itemsize > common.itemsize:
-        common = np.dtype(wanted)  # Products are exact, and sums are of the type.
-    left, right = (x if x.dtype == common else walk.ops.cast(x, common) for x in (left, right))
+    left, right = _factors(walk, equation, values)
     pairs = sorted(zip(left_sum, right_sum, strict=True), key=lambda pair: pair[1])  # As the right one has them.
     left_sum, right_sum = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     left_free = [k for k in range(left.ndim) if k not in left_sum and k not in left_batch]
@@ -179,6 +172,38 @@ def _dot_general(walk: Walk, equation: Any, values: list[Value]) -> Any:
         ends = [math.prod(columns)] if batch or right_free else []
         product = walk.ops.matmul(a, _reshaped(walk, b, [*batch, summed, *ends]))
     return _reshaped(walk, product, [*batch, *rows, *columns])
+
+
+def _factors(walk: Walk, equation: Any, values: list[Value]) -> tuple[Tensor, Tensor]:
+    """Of a product, in the type in which it adds."""
+    left, right = (walk.tensor(value) for value in values)
+    if np.dtype(bool) in (left.dtype, right.dtype):
+        raise refused(equation, "bools are not multiplied", "convert them before: x.astype(jnp.float32)")
+    wanted = equation.params.get("preferred_element_type")
+    common = np.promote_types(left.dtype, right.dtype)
+    if wanted is not None and np.dtype(wanted).itemsize > common.itemsize:
+        common = np.dtype(wanted)  # Products are exact, and sums are of the type.
+    left, right = (x if x.dtype == common else walk.ops.cast(x, common) for x in (left, right))
+    return left, right
+
+
+@rule("ragged_dot_general")
+def _ragged_dot(walk: Walk, equation: Any, values: list[Value]) -> Any:
+    """Of rows in groups, or of sums in groups, which is its gradient."""
+    numbers = equation.params["ragged_dot_dimension_numbers"]
+    (left_sum, right_sum), (left_batch, _) = numbers.dot_dimension_numbers
+    (ragged,), groups = numbers.lhs_ragged_dimensions, list(numbers.rhs_group_dimensions)
+    left, right = _factors(walk, equation, values[:2])
+    is_plain = left.ndim == 2 and len(left_sum) == 1 and not left_batch and equation.params["group_offset"] is None
+    if not is_plain or (left.ndim, right.ndim, len(groups)) not in ((2, 3, 1), (2, 2, 0)):
+        raise refused(equation, "it has batches, several axes that are summed, or an offset", "use lax.ragged_dot")
+    if (ragged in left_sum) == bool(groups):
+        raise refused(equation, "groups of sums and of matrices at once", "use lax.ragged_dot")
+    free = [k for k in range(right.ndim) if k not in right_sum and k not in groups]
+    x = _permuted(walk, left, [ragged, 1 - ragged])
+    y = _permuted(walk, right, [*groups, *right_sum, *free])
+    ends = walk.ops.cumsum(walk.tensor(values[2]), 0)
+    return walk.ops.grouped_matmul(x, y, ends) if groups else walk.ops.grouped_outer(x, y, ends)
 
 
 def _permuted(walk: Walk, x: Tensor, order: list[int]) -> Tensor:

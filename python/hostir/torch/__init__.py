@@ -19,6 +19,7 @@ import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -122,12 +123,19 @@ def _backward(module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
     return _graph(module, "backward", set(), True, range(0))
 
 
+def _partition(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+    """Matrices of groups are saved as they lie in memory: a transposed view of them would be written out."""
+    has_groups = any("grouped_mm" in str(node.target) for node in module.graph.nodes)
+    with functorch.patch(recompute_views=has_groups):
+        return min_cut_rematerialization_partition(module, inputs, **options)
+
+
 _autograd = aot_autograd(
     fw_compiler=_forward,
     bw_compiler=_backward,
     inference_compiler=_inference,
     decompositions=_decompositions,
-    partition_fn=min_cut_rematerialization_partition,
+    partition_fn=_partition,
     keep_inference_input_mutations=True,
 )
 

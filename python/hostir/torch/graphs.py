@@ -17,14 +17,14 @@ from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, InvalidArgument, Unimplemented
 from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
-from . import indices, parallel, pointwise, reductions, shapes
+from . import groups, indices, parallel, pointwise, reductions, shapes
 from .counts import Counts
 from .lowering import Lowering, refusal, tensors_in
 from .memory import mapped, sent_bytes, strided, take_over, tensor_of
 from .parallel import sharding_of
 from .residency import Kind, Residency
 
-_TABLES = (indices, parallel, pointwise, reductions, shapes)  # They register what they lower.
+_TABLES = (groups, indices, parallel, pointwise, reductions, shapes)  # They register what they lower.
 
 # Kinds of arrays that a graph takes for its arguments: any; for its parameters; or for the results of earlier steps and
 # of the graph before it.

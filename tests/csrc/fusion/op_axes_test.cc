@@ -100,6 +100,17 @@ TEST(Axes, Contractions) {
             "a0>0 same, b0>1 same, c0>1 same, a1>2 contracted, b1>2 contracted");
 }
 
+TEST(Axes, Grouped) {
+  // Groups are whole on every rank, and a group begins where all before it have ended.
+  EXPECT_EQ(Links("%a: f32[s, k], %b: f32[e, k, n], %c: i64[e]", "grouped_matmul(%a, %b, %c) {offset=[0, 0, 0]}"),
+            "a0>0 same, b2>1 same, a1>2 contracted, b1>2 contracted");
+  EXPECT_EQ(Links("%a: f32[b:3, k], %b: f32[e, n, k], %c: i64[e]",
+                  "grouped_matmul(%a, %b, %c) {offset=[0, 0, 0], transposed=y}"),
+            "a0>0 broadcast, b1>1 same, a1>2 contracted, b2>2 contracted");
+  EXPECT_EQ(Links("%a: f32[s, k], %b: f32[s, n], %c: i32[e]", "grouped_outer(%a, %b, %c) {offset=[0, 0, 0, 0]}"),
+            "c0>0 opaque, a1>1 same, b1>2 same, a0>3 contracted, b0>3 contracted");
+}
+
 TEST(Axes, Attention) {
   const std::string qkv = "%a: f32[b, h, m, d], %b: f32[h, n, d], %c: f32[5, 1, n, e]";
   // Keys, and the size that queries and keys share, are whole on every rank.

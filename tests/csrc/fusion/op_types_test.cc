@@ -171,6 +171,19 @@ TEST(Contraction, Types) {
   EXPECT_EQ(TypeOfY("%x: f32[8], %w: f32[6, 8]", "%y = linear(%x, %w)"), "f32[6, r:8]");
 }
 
+TEST(Grouped, Types) {
+  const auto of = [](const std::string& params, const std::string& op) { return TypeOfY(params, "%y = " + op); };
+  EXPECT_EQ(of("%x: bf16[b:4, k], %w: bf16[e, k, n], %g: i32[e]", "grouped_matmul(%x, %w, %g) {offset=[0, 0, 0]}"),
+            "bf16[4, n, r:k]");
+  EXPECT_EQ(of("%x: i64[s, 8], %w: i64[3, j, 5], %g: i64[e]", "grouped_matmul(%x, %w, %g) {offset=[s, 0, 0]}"),
+            "i64[s, 5, r:8]");
+  EXPECT_EQ(
+      of("%x: f32[s, 8], %w: f32[e, n, 8], %g: i64[e]", "grouped_matmul(%x, %w, %g) {offset=[0, 0, 0], transposed=y}"),
+      "f32[s, n, r:8]");
+  EXPECT_EQ(of("%x: f16[s, k], %w: f16[t, 5], %g: i64[e]", "grouped_outer(%x, %w, %g) {offset=[0, 0, 0, 0]}"),
+            "f16[e, k, 5, r:s]");
+}
+
 TEST(Attention, Types) {
   const auto of = [](const std::string& qkv, const std::string& result, const std::string& offset) {
     return TypeOfY(

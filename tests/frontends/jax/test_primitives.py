@@ -197,6 +197,23 @@ CASES: dict[str, tuple[Callable[..., Any], ...]] = {
     "pad:grad": (jax.grad(lambda x: (x[1::2, ::3] ** 2).sum()), of(F, 6, 7)),
     "pow": (lax.pow, of(F, 9, **POSITIVE), of(F, 9)),
     "pow:i": (lambda x, n: lax.pow(x, n), of(F, 9, **POSITIVE), of(I, 9)),
+    "ragged_dot_general": (
+        lambda x, w: lax.ragged_dot(x, w, jnp.array([4, 0, 3], jnp.int32)),
+        of(F, 9, 5),
+        of(F, 3, 5, 4),
+    ),
+    "ragged_dot_general:gradients": (
+        lambda x, w, y: jax.vjp(lambda x, w: lax.ragged_dot(x, w, jnp.array([4, 0, 5], jnp.int32)), x, w)[1](y),
+        of(F, 9, 5),
+        of(F, 3, 5, 4),
+        of(F, 9, 4),
+    ),
+    "ragged_dot_general:mixed": (
+        lambda x, w, n: lax.ragged_dot(x, w, n, preferred_element_type=jnp.float32),
+        of(B, 9, 50),
+        of(B, 2, 50, 4),
+        of(I, 2, low=0, high=5),
+    ),
     "reduce_and": (lambda x: (x.all(), x.all(1)), of(P, 3, 2)),
     "reduce_max": (lambda x: (x.max(), x.max(1), x.max((0, 2))), of(F, 3, 2, 4)),
     "reduce_max:nan": (lambda x: (x.max(), x.max(1), x.max(0)), special((3, 4))),

@@ -1,4 +1,5 @@
-// Products by oneDNN: float32 and bfloat16, and the blocks of attention's. What it does not take goes to the loops.
+// Products by oneDNN: float32 and bfloat16, and the blocks of attention's and of groups of rows. What it does not take
+// goes to the loops.
 //
 // oneDNN runs on OpenMP threads; how many is a setting of the calling thread, made before a primitive is
 // created and before
@@ -13,6 +14,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/attention.h"
+#include "csrc/codegen/library/grouped_product.h"
 #include "csrc/codegen/library/problem.h"
 
 namespace hir::codegen::library {
@@ -161,6 +163,10 @@ Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options& optio
 
 Result<std::unique_ptr<Call>> MakeAttention(const AttentionDesc& desc, base::WorkPool& pool) {
   return MakeAttention(desc, pool, ProductOfBlocks, "onednn sgemm");
+}
+
+Result<std::unique_ptr<Call>> MakeGroupedProduct(const GroupedProductDesc& desc, base::WorkPool& pool) {
+  return MakeGroupedProduct(desc, pool, ProductOfBlocks, "onednn sgemm");
 }
 
 }  // namespace hir::codegen::library

@@ -1,5 +1,5 @@
-// Matrix products by oneDNN where it has them, else by loops, and attention by its products of blocks; without oneDNN
-// always by loops.
+// Matrix products by oneDNN where it has them, else by loops, attention and products of groups by its products of
+// blocks; without oneDNN always by loops.
 #pragma once
 
 #include <memory>
@@ -20,5 +20,8 @@ Result<std::unique_ptr<Call>> Make(const ProductDesc& desc, const Options& optio
 // outlives the call; threads change no bit of the result. Errors: kInvalidArgument for shapes that do not fit each
 // other, kUnimplemented for other element types.
 Result<std::unique_ptr<Call>> MakeAttention(const AttentionDesc& desc, base::WorkPool& pool);
+
+// As MakeAttention; of integers, too, by loops.
+Result<std::unique_ptr<Call>> MakeGroupedProduct(const GroupedProductDesc& desc, base::WorkPool& pool);
 
 }  // namespace hir::codegen::library

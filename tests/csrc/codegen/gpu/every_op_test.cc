@@ -132,7 +132,8 @@ std::string Fault(const std::string& text, DType dtype) {
   if (!cpu.ok()) return Cat("CPU: ", cpu.status().ToString());
   if (!gpu.ok()) return Cat("GPU: ", gpu.status().ToString());
   for (const host::LoweredSegment& segment : gpu->segments) {
-    if (segment.kind == host::SegmentKind::kLibrary && segment.name != "index_sum" &&  // Of every type.
+    if (segment.kind == host::SegmentKind::kLibrary && segment.name != "index_sum" &&
+        !segment.name.starts_with("grouped_") &&  // Of every type.
         !library::HasProducts(library::Provider::kCublasLt, dtype))
       return Cat(segment.name, " is a call that cuBLASLt lacks");
   }
