@@ -9,7 +9,7 @@
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
 #include "csrc/codegen/library/index_sum.h"
-#include "csrc/codegen/library/workspaces.h"
+#include "csrc/codegen/library/queued/workspaces.h"
 #include "csrc/device/device.h"
 #include "csrc/device/kernel.h"
 #include "host_ir/eval/library.h"

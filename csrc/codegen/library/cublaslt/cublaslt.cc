@@ -12,7 +12,7 @@
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/cublaslt/api.h"
 #include "csrc/codegen/library/cublaslt/gemm.h"
-#include "csrc/codegen/library/workspaces.h"
+#include "csrc/codegen/library/queued/workspaces.h"
 
 namespace hir::codegen::library {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/codegen/library/device_call.h"
 #include "csrc/codegen/library/library.h"
+#include "csrc/codegen/library/queued/device_call.h"
 #include "csrc/device/buffer.h"
 #include "csrc/device/device.h"
 #include "csrc/device/stream.h"

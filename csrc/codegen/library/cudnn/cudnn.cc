@@ -19,7 +19,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/library/flash/flash.h"
-#include "csrc/codegen/library/workspaces.h"
+#include "csrc/codegen/library/queued/workspaces.h"
 
 // The frontend looks its functions up in it.
 void* cudnn_frontend::cudnn_dlhandle = nullptr;
@@ -108,8 +108,7 @@ class CudnnKernel final : public FlashKernel {
     using enum FlashSlot;
     const int64_t h = problem.heads, g = problem.key_heads, m = problem.m, n = problem.n, d = problem.d, e = problem.e;
     const TensorRef q = Input(kQ, h, m, d), k = Input(kK, g, n, d), v = Input(kV, g, n, e);
-    // A band that reaches to a diagonal beside the first says so by its width; cuDNN knows those that begin in the first
-    // row, and the last one that ends in the last.
+    // A band that ends in the last key of the last query is known to cuDNN by that; others begin at the first query.
     const bool from_end = problem.diagonal && *problem.diagonal != 0 && *problem.diagonal == n - m;
     const auto mask = [&](auto& attributes) {
       attributes.set_attn_scale(static_cast<float>(problem.scale));

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/codegen/library/device_call.h"
 #include "csrc/codegen/library/library.h"
-#include "csrc/codegen/library/workspaces.h"
+#include "csrc/codegen/library/queued/device_call.h"
+#include "csrc/codegen/library/queued/workspaces.h"
 #include "csrc/device/buffer.h"
 #include "csrc/device/stream.h"
 

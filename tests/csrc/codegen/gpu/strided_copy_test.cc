@@ -1,5 +1,5 @@
-// Goal: the GPU's copies between tensors of any strides put each element in its place and touch no other; NVRTC compiles
-// their kernel. Method: its text runs on the CPU (emulator.h), on random strides.
+// Goal: the GPU's copies between tensors of any strides put each element in its place and touch no other; NVRTC
+// compiles their kernel. Method: its text runs on the CPU (emulator.h), on random strides.
 #include "csrc/codegen/gpu/strided_copy.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "csrc/base/prng.h"
-#include "csrc/codegen/library/device_call.h"
+#include "csrc/codegen/library/queued/device_call.h"
 #include "csrc/device/device.h"
 #include "tests/csrc/codegen/library/attention_cases.h"
 
