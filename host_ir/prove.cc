@@ -110,15 +110,15 @@ bool Equal(const Interval& a, const Interval& b) { return a.from == b.from && a.
 
 bool SameRoot(const Region& a, const Region& b) { return a.root_offset == b.root_offset && a.root == b.root; }
 
-// Whether intervals of `parts`, put in a row, cover `whole`, which does not reach beyond `end`: what binds later
-// is checked then.
+// Whether intervals of `parts`, put in a row, cover `whole`, which does not reach beyond `end`, or before 0: what binds
+// later is checked then.
 bool ChainCovers(ir::ExprPool& pool, const Interval& whole, const Expr* end, std::vector<Interval> parts) {
   const Expr* reached = whole.from;
   for (bool moved = true; moved;) {
     if (ProveLessEqual(pool, whole.to, reached)) return true;
     moved = false;
     for (Interval& part : parts) {
-      if (part.from == nullptr || !ProveLessEqual(pool, part.from, reached)) continue;
+      if (part.from == nullptr || (!part.from->IsConst(0) && !ProveLessEqual(pool, part.from, reached))) continue;
       if (part.to == end) return true;
       if (!ProveLessEqual(pool, reached, part.to)) continue;
       reached = part.to;

@@ -275,5 +275,26 @@ TEST(Region, QuartersOfASymbolicAxis) {
   EXPECT_FALSE(ProveLessEqual(pool, i0, pool.Symbol("i1")));
 }
 
+// The last block of an axis of i0 - 6 elements in blocks of 5: it begins at 5 ((i0 - 6) / 5), which as it is written has
+// a constant below 0.
+TEST(ProveCovered, PartsFromTheBeginBeginBeforeAllOthers) {
+  ir::Graph graph(kHostOps, "p");
+  ir::ExprPool pool;
+  ir::ExprPool& own = graph.exprs();
+  const Expr* extent = own.Sub(own.Symbol("i0"), own.Const(6));
+  const ir::Axis axes[] = {{ir::AxisKind::kIteration, extent}};
+  const Region whole = WholeOf(pool, *graph.AddParam("x", graph.Tensor(DType::kInt64, axes)));
+  const Expr* all = pool.Import(extent);
+  const Expr* begin = pool.Mul(pool.FloorDiv(all, pool.Const(5)), pool.Const(5));
+  const Expr* end = pool.Add(begin, pool.Mod(all, pool.Const(5)));
+  const Region last = Slice(pool, whole, 0, begin, end);
+  const Region before = Slice(pool, whole, 0, pool.Const(0), begin);
+  const Region one[] = {whole}, two[] = {before};
+  const Region* const by_whole[] = {&one[0]};
+  const Region* const by_before[] = {&two[0]};
+  EXPECT_TRUE(ProveCovered(pool, last, by_whole));
+  EXPECT_FALSE(ProveCovered(pool, last, by_before));
+}
+
 }  // namespace
 }  // namespace hir::host
