@@ -280,10 +280,10 @@ class Client:
             raise self._error(error, array._origin) from None
 
     def _map_on_gpu(self, array: Array) -> gpu_array.GpuView | None:
-        """The elements of an array that is whole on one GPU of this process, and whose run is over, where they are:
-        nothing else is there as long as the array lives, which the view holds. None: they are to be copied; memory for
-        later ones is lent with the next run."""
-        if len(array.sharding.mesh.devices) != 1 or any(array._stored_once):
+        """The elements of an array that is whole on one GPU of this process, and whose run is over, where they are,
+        with stride 0 where they are stored once: nothing else is there as long as the array lives, which the view
+        holds. None: they are to be copied; memory for later ones is lent with the next run."""
+        if len(array.sharding.mesh.devices) != 1:
             return None
         (device,) = array.sharding.mesh.devices
         ordinal = self._gpu_of(device)
@@ -291,10 +291,11 @@ class Client:
             return None
         self._check_live(array)
         lent = self._transfers.lent
-        view = lent.view(array._memory, array._memory_offset, array.shape, array.dtype, array)
+        stored = tuple(1 if once else n for n, once in zip(array.shape, array._stored_once, strict=True))
+        view = lent.view(array._memory, array._memory_offset, stored, array.dtype, array)
         if view is None and array._memory == 0 and array._run != 0:  # What comes by the host never lies there.
-            lent.want(device, ordinal, array.nbytes)
-        return view
+            lent.want(device, ordinal, array._stored_size * array.dtype.itemsize)
+        return view if view is None or stored == array.shape else view.stretched(array.shape)
 
     def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
@@ -323,15 +324,21 @@ class Client:
 
     def reshard(self, array: Array, sharding: Sharding) -> Array:
         """A copy of ``array`` laid out as ``sharding`` says: ``client.reshard(y, Sharding([0, 1], {1: "mesh_x"}))``."""
-        with FusionDefinition("reshard") as fd:
-            contiguity = [None if once else True for once in array._stored_once]
-            x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
-            y = fd.ops.set(x)
-            fd.add_output(y)
-            x.lay_out(array.sharding)
-            y.lay_out(sharding)
-        (copy,) = self.run(fd, [array])
+        (copy,) = self.run(self._resharding([array], sharding), [array])
         return copy  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _resharding(arrays: Sequence[Array], sharding: Sharding) -> FusionDefinition:
+        """The program that lays such arrays out as ``sharding`` says."""
+        with FusionDefinition("reshard") as fd:
+            for array in arrays:
+                contiguity = [None if once else True for once in array._stored_once]
+                x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
+                y = fd.ops.set(x)
+                fd.add_output(y)
+                x.lay_out(array.sharding)
+                y.lay_out(sharding)
+        return fd
 
     def free(self, *arrays: Array) -> None:
         """Frees arrays now; queued runs that use them still see them: ``client.free(y)``."""

@@ -55,6 +55,11 @@ class GpuView:
     def has_repeats(self) -> bool:
         return any(n > 1 and stride == 0 for n, stride in zip(self.shape, self.strides, strict=True))
 
+    def stretched(self, shape: Sequence[int]) -> GpuView:
+        """Of that shape: where this one has one element along an axis, it stands for all."""
+        strides = [step if n == own else 0 for n, own, step in zip(shape, self.shape, self.strides, strict=True)]
+        return GpuView(self.address, shape, strides, self.dtype, self.ordinal, self._keep)
+
     def part(self, slices: Sequence[slice]) -> GpuView:
         """Of those elements alone: starts and steps that are not negative."""
         bounds = [part.indices(n) for part, n in zip(slices, self.shape, strict=True)]

@@ -275,8 +275,8 @@ TEST(Region, QuartersOfASymbolicAxis) {
   EXPECT_FALSE(ProveLessEqual(pool, i0, pool.Symbol("i1")));
 }
 
-// The last block of an axis of i0 - 6 elements in blocks of 5: it begins at 5 ((i0 - 6) / 5), which as it is written has
-// a constant below 0.
+// The last block of an axis of i0 - 6 elements in blocks of 5: it begins at 5 ((i0 - 6) / 5), which as it is written
+// has a constant below 0.
 TEST(ProveCovered, PartsFromTheBeginBeginBeforeAllOthers) {
   ir::Graph graph(kHostOps, "p");
   ir::ExprPool pool;

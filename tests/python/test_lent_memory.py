@@ -90,6 +90,22 @@ def test_results_lie_in_memory_that_both_sides_see(client: hostir.Client, driver
     assert again.address != view.address
 
 
+def test_what_is_stored_once_is_seen_by_strides_of_0(client: hostir.Client) -> None:
+    with FusionDefinition("row") as fd:
+        x = fd.define_tensor(shape=[4], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.expand(fd.ops.broadcast(x, [True, False]), [3, 4]))
+        x.lay_out(Sharding([0]))
+    values = np.arange(4, dtype=np.float32)
+    made = run(client, fd, values)
+    assert made._stored_once == (True, False)
+    client._map_on_gpu(made)
+    made = run(client, fd, values)
+    view = client._map_on_gpu(made)
+    assert view is not None
+    assert (view.shape, view.strides, view.has_repeats) == ((3, 4), (0, 4), True)
+    assert np.array_equal(view.to_numpy(), np.broadcast_to(values, (3, 4)))
+
+
 def test_a_place_is_used_again_when_nobody_has_it(client: hostir.Client) -> None:
     fd, values = scaled(100), np.arange(100, dtype=np.float32)
     client._map_on_gpu(run(client, fd, values))

@@ -32,6 +32,7 @@ _AT_ONCE, _BEFORE, _BEHIND = frozenset[Kind](), frozenset({Kind.COPY}), frozense
 _SCALARS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)  # A float64 has each exactly.
 _LEAST_ZEROS = 16 << 10  # Bytes that take longer to send than to look at.
 _DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
+_WHOLE = "whole"  # Among the values of a call: of nodes whose arrays lie in parts, those that do not.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
     "view _unsafe_view reshape unsqueeze squeeze expand permute t transpose slice select split_with_sizes split alias "
@@ -59,6 +60,7 @@ class Program:
     saved: set[Node] = dataclasses.field(default_factory=set)  # Of them: what only the graph behind reads.
     refused: str = ""  # Why PyTorch carries it out after all.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
+    gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
 
     def definition(
         self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: tuple[Stored, ...]
@@ -157,7 +159,7 @@ class Graph:
                     self._counts.add(node, why)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        values: dict[Node, Any] = dict(zip(self._arguments, arguments, strict=True))
+        values: dict[Any, Any] = dict(zip(self._arguments, arguments, strict=True))
         arguments.clear()
         values.update(self._constants)
         sizes = {
@@ -186,7 +188,7 @@ class Graph:
         for node in program.nodes:
             self._call(node, values, sizes)
 
-    def _run(self, program: Program, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
+    def _run(self, program: Program, values: dict[Any, Any], sizes: dict[Any, int]) -> None:
         if program.refused:
             self._run_in_pytorch(program, values, sizes)
             return
@@ -220,7 +222,29 @@ class Graph:
                     if own is not None:
                         kind = Kind.MAPPED if take_over(value, own, False) else Kind.SENT
                 self._residency.keep(value, sent, kind)
-        values.update(zip(program.outputs, client.run(definition, given, wait=True), strict=True))
+        made = client.run(definition, given, wait=True)
+        values.update(zip(program.outputs, made, strict=True))
+        self._gather(program, made, values, client)
+
+    def _gather(self, program: Program, arrays: Sequence[Array], values: dict[Any, Any], client: Any) -> None:
+        """Results that lie in parts, whole on one device, by one run: tensors of them are views of that, in place of a
+        request each that copies the parts."""
+        parted = [
+            (node, array)
+            for node, array in zip(program.outputs, arrays, strict=True)
+            if node not in program.saved and array.size and array.sharding.mesh.size > 1
+        ]
+        if not parted:
+            return
+        nodes, given = zip(*parted, strict=True)
+        device = _device_of(nodes[0].meta["val"].device, given[0], client)
+        key = (device, *((array.data_type, array.shape, tuple(array._stored_once), array.sharding) for array in given))
+        gather = program.gathers.get(key)
+        if gather is None:
+            gather = program.gathers[key] = client._resharding(given, Sharding([device]))
+            if len(program.gathers) > _DEFINITIONS_KEPT:
+                del program.gathers[next(iter(program.gathers))]
+        values.setdefault(_WHOLE, {}).update(zip(nodes, client.run(gather, given, wait=True), strict=True))
 
     def _there(self, node: Node, value: Any, client: Any) -> Array | None:
         """The array of a value, where there is one."""
@@ -253,7 +277,7 @@ class Graph:
         array = self._residency.values_of(value) if isinstance(value, torch.Tensor) else None
         return value if array is None else array
 
-    def _write(self, node: Node, values: dict[Node, Any]) -> None:
+    def _write(self, node: Node, values: dict[Any, Any]) -> None:
         """An argument that the graph changes."""
         target, source = node.args[0], node.args[1]
         assert isinstance(target, Node) and isinstance(source, Node)
@@ -261,10 +285,13 @@ class Graph:
         if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
-            made, is_mapped = _tensor_of(value, source, {}, is_strided=not tensor.is_contiguous())
+            whole = values.get(_WHOLE, {}).get(source)
+            made, is_mapped = _tensor_of(
+                value if whole is None else whole, source, {}, is_strided=not tensor.is_contiguous()
+            )
             is_arrays = self._residency.is_mapped(tensor)
             if is_mapped and take_over(tensor, made, is_arrays):
-                self._residency.keep(tensor, value, Kind.MAPPED)
+                self._residency.keep(tensor, value, Kind.MAPPED if whole is None else Kind.COPY)
             else:
                 tensor.copy_(made)
                 if not is_arrays:  # Else that array has the values now.
@@ -274,7 +301,7 @@ class Graph:
         values[node] = tensor
 
     def _result(
-        self, place: int, node: Any, values: dict[Node, Any], sizes: dict[Any, int], made: dict[Node, torch.Tensor]
+        self, place: int, node: Any, values: dict[Any, Any], sizes: dict[Any, int], made: dict[Node, torch.Tensor]
     ) -> Any:
         if not isinstance(node, Node):
             return node
@@ -291,9 +318,19 @@ class Graph:
             self._residency.keep(tensor, value, Kind.STAND_IN)
             return tensor
         # Autograd takes gradients of any strides, and likes those of the parameters best.
-        made[node], is_mapped = _tensor_of(value, node, sizes, is_strided=not self._follows)
-        self._residency.keep(made[node], value, Kind.MAPPED if is_mapped else Kind.COPY)
+        whole = values.get(_WHOLE, {}).get(node)
+        made[node], is_mapped = _tensor_of(value if whole is None else whole, node, sizes, is_strided=not self._follows)
+        self._residency.keep(made[node], value, Kind.MAPPED if is_mapped and whole is None else Kind.COPY)
         return made[node]
+
+
+def _device_of(device: torch.device, array: Array, client: Any) -> int:
+    """The daemon's device that is PyTorch's; its first one that has a part, where none is."""
+    devices = array.sharding.mesh.devices
+    ordinal = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
+    return int(
+        next((each for each in devices if device.type == "cuda" and client._gpu_of(each) == ordinal), devices[0])
+    )
 
 
 def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[Node, Any]) -> tuple[Stored, ...]:

@@ -36,14 +36,23 @@ def mapped(array: Array) -> torch.Tensor | None:
         if memory is None:
             return None
         return strided(torch.from_numpy(np.asarray(_OnHost(memory, array))), _DTYPES[array.data_type], array.shape)
-    view = client._map_on_gpu(array)  # The run is over: no stream of PyTorch's has to wait.
+    return None if any(array._stored_once) else _on_gpu(array)
+
+
+def _on_gpu(array: Array) -> torch.Tensor | None:
+    """The values in the memory of an array on one GPU, which the tensor keeps, with stride 0 where it stores one."""
+    view = array._client._map_on_gpu(array)  # The run is over: no stream of PyTorch's has to wait.
     return None if view is None else torch.from_dlpack(CudaArray(view).__dlpack__())
 
 
 def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
     """The values, contiguous; and whether they are the array's own memory, or a copy."""
     tensor = mapped(array)
-    return (torch.from_dlpack(array), False) if tensor is None else (tensor, True)
+    if tensor is not None:
+        return tensor, True
+    if array.size and array.sharding.mesh.size == 1 and array._client.device_kind != "cpu":
+        tensor = _on_gpu(array)
+    return (torch.from_dlpack(array) if tensor is None else tensor.contiguous()), False
 
 
 def sent_bytes(tensor: torch.Tensor) -> int:

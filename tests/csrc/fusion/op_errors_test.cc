@@ -243,7 +243,7 @@ const Case kCases[] = {
      "attention_grad(%x, %x, %x, %x, %l, %l) {result=mask, causal=false, offset=[0, 0, 0], scale=1}",
      "attention_grad: result is q, k or v, not mask"},
     {"attention_grad C3", "%x: bf16[2, 2], %l: bf16[2]",
-     "attention_grad(%x, %x, %x, %x, %l, %l) {result=q, causal=false, offset=[0, 0, 0], scale=1}",
+     "attention_grad(%x, %x, %x, %x, %l, %x) {result=q, causal=false, offset=[0, 0, 0], scale=1}",
      "attention_grad: %l is bf16; with queries of bf16 lse is f32"},
     {"linear C1", "%x: f32[8, 4096], %w: f32[16, 4095]", "linear(%x, %w)",
      "linear: axis 1 of %x has extent 4096, axis 1 of %w has extent 4095"},
