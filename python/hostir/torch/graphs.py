@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from ..array import Array
 from ..definition import FusionDefinition
-from ..errors import FailedPrecondition, InvalidArgument, Unimplemented
+from ..errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
 from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
 from . import groups, indices, parallel, pointwise, reductions, shapes
@@ -244,7 +244,11 @@ class Graph:
             gather = program.gathers[key] = client._resharding(given, Sharding([device]))
             if len(program.gathers) > _DEFINITIONS_KEPT:
                 del program.gathers[next(iter(program.gathers))]
-        values.setdefault(_WHOLE, {}).update(zip(nodes, client.run(gather, given, wait=True), strict=True))
+        try:
+            whole = client.run(gather, given, wait=True)
+        except ResourceExhausted:  # One after the other they may fit.
+            return
+        values.setdefault(_WHOLE, {}).update(zip(nodes, whole, strict=True))
 
     def _there(self, node: Node, value: Any, client: Any) -> Array | None:
         """The array of a value, where there is one."""
