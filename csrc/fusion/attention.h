@@ -14,8 +14,8 @@ const ir::Expr* DiagonalOf(ir::ExprPool& pool, const ir::Op& op);
 // `a` and `b` may be one. False for all other ops.
 bool ShareCall(const ir::Op& a, const ir::Op& b);
 
-// Whether cuDNN has a fused kernel for it: of f16 or bf16, heads of 8, 16, ... 128, no mask, and each query has a key.
-// REQUIRES: `op` is one of the two, of a program before it is sharded.
+// Whether cuDNN has a fused kernel for it: of f16 or bf16, heads of 8, 16, ... 128, and no mask.
+// REQUIRES: `op` is one of the two.
 bool IsFused(const ir::Op& op);
 
 // Makes what `op` is as products around a softmax, whose scores are kept, through `builder`. Returns the last one's

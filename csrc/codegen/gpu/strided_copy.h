@@ -12,7 +12,7 @@ namespace hir::codegen::gpu {
 
 inline constexpr const char* kStridedCopyKernel = "copy";
 
-// Of elements of `bytes` bytes: 1, 2, 4 or 8.
+// The kernel for elements of `bytes` bytes: 1, 2, 4 or 8.
 Source EmitStridedCopy(int64_t bytes);
 
 struct StridedCopyLaunch {

@@ -65,7 +65,7 @@ Result<GroupedProduct> Normalize(const GroupedProductDesc& desc) {
 
 namespace {
 
-// Of a matrix: where it begins, and how far apart rows and columns are.
+// A matrix's begin, and how far apart its rows and columns are.
 template <typename Stored>
 struct View {
   Stored* at = nullptr;
@@ -91,7 +91,7 @@ class ByProduct {
     const bool in_place = std::is_same_v<Stored, float> && (n == 1 || to.column == 1) && (m == 1 || to.row >= n);
     float* const sums = in_place ? reinterpret_cast<float*>(to.at) : Room(sums_, m * n);
     const int64_t next_row = in_place ? std::max(to.row, n) : n;
-    // What is copied is copied by parts.
+    // Copies are made by parts.
     const int64_t depth = Gapless(a, m, k) && Gapless(b, k, n) ? k : kDepth;
     for (int64_t first = 0; first < k; first += depth) {
       const int64_t count = std::min(depth, k - first);

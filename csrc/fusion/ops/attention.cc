@@ -507,16 +507,7 @@ bool IsFused(const ir::Op& op) {
     const ir::Expr& size = *axes.back().extent;
     if (!size.IsConst() || size.value < kVector || size.value > kHeadMax || size.value % kVector != 0) return false;
   }
-  if (!op.Bool("causal")) return true;
-  // A rank's queries begin behind the program's first one, and its keys with the first: no diagonal becomes less.
-  const auto offset = [&](Role role) -> std::optional<int64_t> {
-    const std::optional<size_t> axis = AxisOf(op, role);
-    if (!axis) return 0;
-    const ir::Expr& begin = *op.Exprs("offset")[*axis];
-    return begin.IsConst() ? std::optional(begin.value) : std::nullopt;
-  };
-  const std::optional<int64_t> query = offset(Role::kQuery), key = offset(Role::kKey);
-  return query && key && *query >= *key;
+  return true;
 }
 
 ir::Value* AttentionAsProducts(ir::Builder& builder, const ir::Op& op) { return Parts(builder, op).Make(); }

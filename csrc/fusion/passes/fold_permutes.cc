@@ -65,7 +65,7 @@ Status FoldPermutes(ir::Graph& graph) {
         if (attr.name == "dims") attr.value = graph.Copy(dims);
       }
     }
-    // What takes over an input's memory lies as that does, whatever the operand's layout.
+    // A result that takes over an input's memory lies as that does, whatever the operand's layout.
     const bool takes_over = std::ranges::any_of(graph.outputs, [&](const ir::Output& output) {
       return output.value == op->results[0] && output.alias != nullptr;
     });

@@ -16,20 +16,22 @@ using base::Cat;
 
 constexpr int64_t kVector = 8;  // Elements that a kernel loads at once.
 constexpr int64_t kHeadMax = 128;
+constexpr uint64_t kMinusInfinity = 0xff800000;  // Of float32.
 
 // One tensor of the call, as it is given.
 struct Given {
   FlashSlot slot = FlashSlot::kQ;
   const Attention::Matrix* matrix = nullptr;
   int64_t rows = 0, columns = 0;
-  int place = -1;  // Among the inputs, or the outputs; none: it is made, and dropped.
+  int64_t skipped = 0;  // Rows in front of these.
+  int place = -1;       // Among the inputs, or the outputs; none: it is made, and dropped.
   bool output = false;
   bool copied = false;
   int64_t scratch = 0;  // Where in the workspace, if it is copied or dropped.
   int64_t bytes() const { return DTypeBytes(matrix->dtype); }
 };
 
-// Strides of axes [begin, end) as one, whose last has `inner`; none where they are no such.
+// The stride of these axes as one; none where they are not evenly apart.
 std::optional<int64_t> Merged(std::span<const int64_t> extents, std::span<const int64_t> strides) {
   if (extents.empty()) return 0;
   for (size_t axis = 0; axis + 1 < extents.size(); ++axis) {
@@ -50,26 +52,32 @@ class FlashCall final : public DeviceCall {
       : a_(std::move(attention)), options_(std::move(options)), copies_all_(copies_all) {}
 
   Status Prepare() {
+    // Queries without keys come first, and are left out; behind them the diagonal is 0.
+    skipped_ = std::max<int64_t>(-a_.diagonal, 0);
     Collect();
-    is_nothing_ = a_.m == 0 || a_.n == 0 || Product(a_.batches) == 0;
-    if (is_nothing_) return {};
+    is_nothing_ = a_.m <= skipped_ || a_.n == 0 || Product(a_.batches) == 0;
+    if (is_nothing_) return options_.workspaces->Reserve(kWorkspaceAlignment);
     // cuDNN has no gradients of one query and one key: a query of zeros, whose gradients are 0, goes with it.
-    pads_ = a_.backward && a_.m == 1 && a_.n == 1;
+    pads_ = a_.backward && a_.m - skipped_ == 1 && a_.n == 1;
     ChooseHeads();
     problem_.dtype = a_.dtype;
     problem_.backward = a_.backward;
     problem_.with_lse = static_cast<bool>(a_.of_lse);
-    problem_.m = pads_ ? 2 : a_.m;
+    problem_.m = pads_ ? 2 : a_.m - skipped_;
     problem_.n = a_.n;
     problem_.d = a_.d;
     problem_.e = a_.e;
-    if (a_.diagonal < a_.n - 1) problem_.diagonal = a_.diagonal;
+    if (a_.diagonal < a_.n - 1) problem_.diagonal = std::max<int64_t>(a_.diagonal, 0);
     problem_.scale = a_.scale;
     HIR_ASSIGN(kernel_, options_.make_kernel(problem_));
     for (Given& each : given_) {
       if (each.place >= 0 && !each.copied) continue;
       each.scratch = scratch_bytes_;
       scratch_bytes_ += Rounded(Product(a_.batches) * Rows(each) * each.columns * each.bytes());
+    }
+    if (skipped_ > 0) {
+      empty_ = scratch_bytes_;
+      scratch_bytes_ += kWorkspaceAlignment;
     }
     const int64_t needed = scratch_bytes_ + kernel_->workspace_bytes();
     return needed == 0 ? Status() : options_.workspaces->Reserve(needed);
@@ -87,21 +95,28 @@ class FlashCall final : public DeviceCall {
   static int64_t Rounded(int64_t bytes) { return base::CeilDiv(bytes, kWorkspaceAlignment) * kWorkspaceAlignment; }
 
   // In the workspace.
-  int64_t Rows(const Given& each) const {
-    const bool is_key = each.slot == FlashSlot::kK || each.slot == FlashSlot::kV || each.slot == FlashSlot::kOfK ||
-                        each.slot == FlashSlot::kOfV;
-    return pads_ && !is_key ? 2 : each.rows;
+  int64_t Rows(const Given& each) const { return pads_ && !IsOfKeys(each.slot) ? 2 : each.rows; }
+
+  static bool IsOfKeys(FlashSlot slot) {
+    using enum FlashSlot;
+    return slot == kK || slot == kV || slot == kOfK || slot == kOfV;
   }
 
   void Collect() {
     using enum FlashSlot;
     const auto input = [&](FlashSlot slot, const Attention::Matrix& matrix, int64_t rows, int64_t columns, int place) {
-      given_.push_back({.slot = slot, .matrix = &matrix, .rows = rows, .columns = columns, .place = place});
+      const int64_t skipped = IsOfKeys(slot) ? 0 : std::min(skipped_, rows);
+      given_.push_back({.slot = slot,
+                        .matrix = &matrix,
+                        .rows = rows - skipped,
+                        .columns = columns,
+                        .skipped = skipped,
+                        .place = place});
     };
     const auto output = [&](FlashSlot slot, Attention::Output& to, int64_t rows, int64_t columns) {
       if (!to) to.matrix.dtype = a_.dtype;
-      given_.push_back(
-          {.slot = slot, .matrix = &to.matrix, .rows = rows, .columns = columns, .place = to.place, .output = true});
+      input(slot, to.matrix, rows, columns, to.place);
+      given_.back().output = true;
     };
     input(kQ, a_.q, a_.m, a_.d, 0);
     input(kK, a_.k, a_.n, a_.d, 1);
@@ -197,7 +212,9 @@ class FlashCall final : public DeviceCall {
   Status TryQueue(std::span<const device::Buffer> inputs, std::span<const device::Buffer> outputs,
                   device::Stream& stream) {
     const auto given_at = [&](const Given& each) {
-      return (each.output ? outputs : inputs)[static_cast<size_t>(each.place)];
+      const device::Buffer all = (each.output ? outputs : inputs)[static_cast<size_t>(each.place)];
+      const int64_t begin = each.skipped * each.matrix->row * each.bytes();
+      return all.Slice(begin, all.bytes - begin);
     };
     // Addresses are known only now; those of parts of tensors may lie askew.
     const bool askew = std::ranges::any_of(given_, [&](const Given& each) {
@@ -229,6 +246,8 @@ class FlashCall final : public DeviceCall {
     HIR_TRY(kernel_->Queue(at, of_kernel, stream));
     for (const Given& each : given_) {
       if (each.copied && each.output) HIR_TRY(Copy(each, given_at(each), workspace, stream));
+      if (each.skipped > 0 && each.output && each.place >= 0)
+        HIR_TRY(Empty(each, each.skipped, outputs[static_cast<size_t>(each.place)], workspace, stream));
     }
     return {};
   }
@@ -247,18 +266,25 @@ class FlashCall final : public DeviceCall {
                        : options_.copy(scratch, packed, buffer, strides, shape, each.bytes(), stream);
   }
 
-  // Nothing takes part: values and gradients are 0, and the logarithm of a sum of nothing is -inf.
+  // The first `rows` rows of a result where nothing takes part, by copies of one element: values and gradients are 0,
+  // and the logarithm of a sum of nothing is -inf.
+  Status Empty(const Given& each, int64_t rows, device::Buffer output, device::Buffer workspace,
+               device::Stream& stream) const {
+    const device::Buffer element = workspace.Slice(empty_, kWorkspaceAlignment);
+    stream.Fill(element, each.slot == FlashSlot::kLse ? kMinusInfinity : 0, 4);
+    std::vector<int64_t> shape = a_.batches, strides = each.matrix->batch;
+    shape.insert(shape.end(), {rows, each.columns});
+    strides.insert(strides.end(), {each.matrix->row, each.columns == 1 ? 1 : each.matrix->column});
+    const std::vector<int64_t> nowhere(shape.size(), 0);
+    return options_.copy(output, strides, element, nowhere, shape, each.bytes(), stream);
+  }
+
   Status Fill(std::span<const device::Buffer> outputs, device::Stream& stream) const {
-    constexpr uint64_t kMinusInfinity = 0xff800000;
+    HIR_ASSIGN(const device::Buffer workspace, options_.workspaces->For(stream, kWorkspaceAlignment));
     for (const Given& each : given_) {
       if (!each.output || each.place < 0) continue;
-      const device::Buffer& output = outputs[static_cast<size_t>(each.place)];
-      if (output.bytes == 0) continue;
-      if (each.slot == FlashSlot::kLse) {
-        stream.Fill(output, kMinusInfinity, 4);
-      } else {
-        stream.Fill(output, 0, 1);
-      }
+      const device::Buffer output = outputs[static_cast<size_t>(each.place)];
+      HIR_TRY(Empty(each, each.skipped + each.rows, output, workspace, stream));
     }
     return {};
   }
@@ -270,7 +296,9 @@ class FlashCall final : public DeviceCall {
   std::vector<Given> given_;
   FlashProblem problem_;
   std::shared_ptr<FlashKernel> kernel_;
+  int64_t skipped_ = 0;
   int64_t scratch_bytes_ = 0;
+  int64_t empty_ = 0;  // Where in the workspace one element is written for rows without keys.
   bool is_nothing_ = false;
   bool pads_ = false;
 };
@@ -288,7 +316,6 @@ Result<std::unique_ptr<DeviceCall>> MakeFlash(const AttentionDesc& desc, FlashOp
           Cat("fused attention of heads of ", size, "; they are of a multiple of ", kVector, ", at most ", kHeadMax));
     }
   }
-  if (a.diagonal < 0) return Unimplemented(Cat("fused attention with queries without keys: diagonal ", a.diagonal));
   auto call = std::make_unique<FlashCall>(std::move(a), std::move(options), /*copies_all=*/false);
   HIR_TRY(call->Prepare());
   return std::unique_ptr<DeviceCall>(std::move(call));

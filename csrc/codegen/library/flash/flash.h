@@ -68,7 +68,7 @@ struct FlashOptions {
 
 // Tensors that are not as a problem has them are copied, which costs a pass over them.
 // Errors: kInvalidArgument for shapes that do not fit each other; kUnimplemented for masks, other types than f16 and
-// bf16, sizes of heads that are not 8, 16, ... 128, and diagonals below 0; those of make_kernel and Device::Allocate.
+// bf16, sizes of heads that are not 8, 16, ... 128; those of make_kernel and Device::Allocate.
 Result<std::unique_ptr<DeviceCall>> MakeFlash(const AttentionDesc& desc, FlashOptions options);
 
 }  // namespace hir::codegen::library

@@ -16,7 +16,7 @@
 namespace hir::codegen::gpu {
 namespace {
 
-// Of axes in random order, some with gaps; the elements that they span.
+// Strides of axes in random order, some with gaps; and the number of elements that they span.
 std::vector<int64_t> Strides(base::Prng& prng, const std::vector<int64_t>& shape, int64_t& span) {
   std::vector<int64_t> strides(shape.size());
   std::vector<size_t> left;
