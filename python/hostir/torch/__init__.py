@@ -28,6 +28,7 @@ from ..client import Client
 from ..connecting import default_client
 from .attention import attend
 from .counts import Counts, Report
+from .draws import dropout
 from .graphs import Graph
 from .parallel import parallelize_module
 from .residency import Residency
@@ -42,7 +43,7 @@ _DECOMPOSED = """
     hardtanh_backward leaky_relu_backward mish_backward sigmoid_backward silu_backward softplus softplus_backward
     tanh_backward threshold threshold_backward log_sigmoid_forward log_sigmoid_backward
     mse_loss mse_loss_backward huber_loss huber_loss_backward smooth_l1_loss smooth_l1_loss_backward
-    binary_cross_entropy binary_cross_entropy_backward native_dropout native_dropout_backward
+    binary_cross_entropy binary_cross_entropy_backward native_dropout_backward
     addmm addmv baddbmm split unbind linalg_vector_norm slice_backward select_backward masked_fill
 """
 
@@ -87,6 +88,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     more = [getattr(aten, name) for name in _DECOMPOSED.split() if hasattr(aten, name)]
     found = {**core_aten_decompositions(), **get_decompositions(more)}
     found.pop(aten.embedding_dense_backward.default, None)  # A sum of rows, not an index_put of zeros.
+    found[aten.native_dropout.default] = dropout
     return found
 
 

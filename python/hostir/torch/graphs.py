@@ -17,14 +17,14 @@ from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
 from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
-from . import groups, indices, parallel, pointwise, reductions, shapes
+from . import draws, groups, indices, parallel, pointwise, reductions, shapes
 from .counts import Counts
 from .lowering import Lowering, refusal, tensors_in
 from .memory import mapped, sent_bytes, strided, take_over, tensor_of
 from .parallel import sharding_of
 from .residency import Kind, Residency
 
-_TABLES = (groups, indices, parallel, pointwise, reductions, shapes)  # They register what they lower.
+_TABLES = (draws, groups, indices, parallel, pointwise, reductions, shapes)  # They register what they lower.
 
 # Kinds of arrays that a graph takes for its arguments: any; for its parameters; or for the results of earlier steps and
 # of the graph before it.
@@ -58,6 +58,7 @@ class Program:
     scalars: list[Node] = dataclasses.field(default_factory=list)  # Inputs that are numbers on the host.
     outputs: list[Node] = dataclasses.field(default_factory=list)
     saved: set[Node] = dataclasses.field(default_factory=set)  # Of them: what only the graph behind reads.
+    is_random: bool = False
     refused: str = ""  # Why PyTorch carries it out after all.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
     gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
@@ -82,6 +83,8 @@ class Program:
                     parameter.lay_out(each.sharding)
             for node in self.scalars:
                 lowering.scalar(node)
+            if self.is_random:
+                lowering.seeded()
             for node, number in numbers.items():
                 lowering.bind(node, number)
             for node in self.nodes:
@@ -209,6 +212,8 @@ class Graph:
             self._run_in_pytorch(program, values, sizes)
             return
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
+        if program.is_random:
+            given.append(draws.seed())
         for place, node in enumerate(program.inputs):
             if arrays[place] is None:
                 value = read[node]
@@ -513,6 +518,7 @@ def _steps(
             steps.extend(nodes)
             continue
         program = Program(f"{name}_{number // 2}" if number else name, nodes)
+        program.is_random = any(draws.is_random(node) for node in nodes)
         own = set(nodes)
         inputs = [each for each in _inputs_of(nodes) if not _is_number(each)]
         program.scalars = [each for each in inputs if each in on_host and each.meta["val"].dtype in _SCALARS]

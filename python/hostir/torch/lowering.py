@@ -85,6 +85,8 @@ def refusal(node: torch.fx.Node) -> str:
         name = _each_of(name)
     if name not in _TABLE:
         return "no such op"
+    if any("val" not in each.meta for each in node.all_input_nodes):  # As of draws that a checkpoint repeats.
+        return "PyTorch does not say what it reads"
     for value in tensors_in([node.meta.get("val"), [arg.meta.get("val") for arg in node.all_input_nodes]]):
         if value.dtype not in DATA_TYPES:
             return f"{str(value.dtype).removeprefix('torch.')} is no element type of programs"
@@ -121,6 +123,8 @@ class Lowering:
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
         self._unmerged: dict[str, Tensor] = {}  # By the name of what was made of it.
+        self._seed: Any = None
+        self._draws = 0
 
     def number(self, size: Any) -> int:
         """A size of the graph, which may be made of symbols."""
@@ -154,6 +158,15 @@ class Lowering:
         one = self.ops.full([], 1, data_type)
         self._values[node] = self.typed(self.ops.mul(one, number), node.meta["val"])
         self.fd._composing = ""
+
+    def seeded(self) -> None:
+        """One more input of the program, behind all others: the seed of its random numbers, given with each run."""
+        self._seed = self.fd.define_scalar(dtype=DataType.Int, name="seed")
+
+    def draw(self) -> tuple[Any, int]:
+        """Seed and offset of the next op that draws random numbers."""
+        self._draws += 1
+        return self._seed, self._draws - 1
 
     def bind(self, node: torch.fx.Node, value: Any) -> None:
         """A number that the graph takes for its input."""
