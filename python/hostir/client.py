@@ -120,7 +120,7 @@ class Client:
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
         self._abandoned: collections.deque[str] = collections.deque()
         self._deadline = deadline
-        self._uuids: dict[int, bytes] | None = None  # Of the GPUs, by device, once somebody asked.
+        self._gpus: dict[int, int | None] | None = None  # Those of this process, by device, once somebody asked.
         self._display = Display() if progress is True or (progress is None and _stderr_is_terminal()) else None
         told = progress if callable(progress) else self._display
         try:
@@ -251,14 +251,13 @@ class Client:
 
     def _gpu_of(self, device: int) -> int | None:
         """Which GPU of this process a device is; None: it is none, or another process's."""
-        driver = cuda.driver() if self.device_kind == "cuda" and socket_path(self.address) is not None else None
-        if driver is None:
-            return None
-        if self._uuids is None:
-            self._uuids = {
-                int(each.number): bytes(each.uuid) for each in self._call(self._stub.Status, pb.StatusRequest()).devices
-            }
-        return driver.ordinal_of(self._uuids.get(device, b""))
+        if self._gpus is None:
+            driver = cuda.driver() if self.device_kind == "cuda" and socket_path(self.address) is not None else None
+            if driver is None:
+                return None
+            devices = self._call(self._stub.Status, pb.StatusRequest()).devices
+            self._gpus = {int(each.number): driver.ordinal_of(bytes(each.uuid)) for each in devices}
+        return self._gpus.get(device)
 
     def _map(self, array: Array) -> np.ndarray[Any, Any] | None:
         """The bytes of an array that is whole on one CPU device, in the daemon's own memory, which is no other tensor's

@@ -37,6 +37,8 @@ class _Tensor(ctypes.Structure):
 
 
 _NAME = b"dltensor"
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
 class _Lent:
@@ -73,9 +75,7 @@ def device_capsule(
 
 
 def tensor_of(capsule: Any) -> _Tensor:
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return _Tensor.from_address(pointer(capsule, _NAME))
+    return _Tensor.from_address(_pointer(capsule, _NAME))
 
 
 def as_numpy(array: Any) -> np.ndarray[Any, Any]:

@@ -262,7 +262,10 @@ class _Kept:
 
 def strides_of(shape: Sequence[int], dtype: np.dtype[Any]) -> list[int]:
     """In bytes, row-major."""
-    return [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    strides = [dtype.itemsize] * len(shape)
+    for axis in range(len(shape) - 1, 0, -1):
+        strides[axis - 1] = strides[axis] * shape[axis]
+    return strides
 
 
 def _driver() -> cuda.Driver:

@@ -78,18 +78,19 @@ class Residency:
 
     def keep(self, tensor: torch.Tensor, array: Array, kind: Kind) -> None:
         """From now on ``array`` has the tensor's values, as long as its memory lives."""
-        held = weakref.ref(array) if kind is Kind.MAPPED else lambda: array
-        weak = StorageWeakRef(tensor.untyped_storage())
-        kept = _Kept(weak, tensor.data_ptr(), _version(tensor), held, kind)
         if tensor.is_inference() and kind in (Kind.COPY, Kind.SENT):  # Nothing says when it changes.
             return
+        weak = StorageWeakRef(tensor.untyped_storage())
+        held = weakref.ref(array) if kind is Kind.MAPPED else lambda: array
+        kept = _Kept(weak, tensor.data_ptr(), _version(tensor), held, kind)
         with self._lock:
             self._kept[_key(tensor)] = kept
 
     def sweep(self) -> None:
         """Lets go of arrays whose tensors are gone, or have changed."""
         with self._lock:
-            for key in [key for key, kept in self._kept.items() if kept.storage.expired()]:
+            gone = torch.UntypedStorage._expired  # Of all, with each graph: past StorageWeakRef.expired.
+            for key in [key for key, kept in self._kept.items() if gone(kept.storage.cdata)]:
                 del self._kept[key]
 
     def forget(self, tensor: torch.Tensor | None = None) -> None:
@@ -116,5 +117,4 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _key(tensor: torch.Tensor) -> Key:
-    shape, stride = tuple(tensor.shape), tensor.stride()
-    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), shape, stride, tensor.dtype
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
