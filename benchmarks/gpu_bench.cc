@@ -48,6 +48,8 @@ double Number(DType dtype, const std::byte* at) {
     case DType::kBFloat16: return BFloat16ToFloat(get(uint16_t{}));
     case DType::kFloat16: return Float16ToFloat(get(uint16_t{}));
     case DType::kInt64: return static_cast<double>(get(int64_t{}));
+    case DType::kUInt8: return get(uint8_t{});
+    case DType::kInt8: return get(int8_t{});
     case DType::kInt32: return get(int32_t{});
     case DType::kBool: return get(uint8_t{});
   }

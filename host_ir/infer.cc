@@ -150,7 +150,7 @@ Status InferGroupedProduct(ir::Graph&, ir::Op& op, Declared) {
   for (size_t i = 0; i < op.operands.size(); ++i) {
     HIR_TRY(CheckTensor(op, i));
     const ir::Value& operand = *op.operands[i];
-    const bool fits = i == 2 ? IsInt(operand.type->dtype) : operand.type->dtype == op.operands[0]->type->dtype;
+    const bool fits = i == 2 ? IsIndex(operand.type->dtype) : operand.type->dtype == op.operands[0]->type->dtype;
     if (fits && ir::ValueAxes(*operand.type).size() == ranks[i]) continue;
     return InvalidArgument(Cat("%", operand.name, " is ", ToString(*operand.type), "; operand ", i, " of ",
                                op.Name("op"), " has ", ranks[i], ranks[i] == 1 ? " axis" : " axes", " and is ",
@@ -164,7 +164,7 @@ Status InferIndexSum(ir::Graph&, ir::Op& op, Declared) {
   const ir::Value& indices = *op.operands[1];
   const std::vector<ir::Axis> updates = ir::ValueAxes(*op.operands[0]->type);
   HIR_TRY(CheckAxis(op, updates, op.Int("axis")));
-  if (!IsInt(indices.type->dtype) || ir::ValueAxes(*indices.type).size() != 1) {
+  if (!IsIndex(indices.type->dtype) || ir::ValueAxes(*indices.type).size() != 1) {
     return InvalidArgument(
         Cat("%", indices.name, " is ", ToString(*indices.type), "; indices are i32 or i64 of one axis"));
   }

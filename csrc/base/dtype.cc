@@ -10,6 +10,8 @@ namespace hir {
 std::string_view DTypeName(DType dtype) {
   switch (dtype) {
     case DType::kBool: return "bool";
+    case DType::kUInt8: return "u8";
+    case DType::kInt8: return "i8";
     case DType::kInt32: return "i32";
     case DType::kInt64: return "i64";
     case DType::kFloat16: return "f16";
@@ -30,7 +32,9 @@ std::optional<DType> ParseDType(std::string_view name) {
 
 int64_t DTypeBytes(DType dtype) {
   switch (dtype) {
-    case DType::kBool: return 1;
+    case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8: return 1;
     case DType::kFloat16:
     case DType::kBFloat16: return 2;
     case DType::kInt32:
@@ -42,8 +46,25 @@ int64_t DTypeBytes(DType dtype) {
   return 0;
 }
 
+IntLimits LimitsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBool: return {0, 1};
+    case DType::kUInt8: return {0, UINT8_MAX};
+    case DType::kInt8: return {INT8_MIN, INT8_MAX};
+    case DType::kInt32: return {INT32_MIN, INT32_MAX};
+    case DType::kInt64: return {INT64_MIN, INT64_MAX};
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64: break;
+  }
+  HIR_CHECK(false);
+  return {};
+}
+
 DType ComputeDType(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+  if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) return DType::kFloat32;
+  return dtype == DType::kUInt8 || dtype == DType::kInt8 ? DType::kInt32 : dtype;
 }
 
 uint16_t FloatToBFloat16(float value) {
@@ -103,6 +124,8 @@ double RoundTo(DType dtype, double value) {
     case DType::kFloat32: return static_cast<double>(static_cast<float>(value));
     case DType::kFloat64: return value;
     case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: break;
   }

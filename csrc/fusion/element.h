@@ -18,7 +18,8 @@
 namespace hir::fusion {
 
 // Primitive scalar operations: all that a code generator must know of arithmetic. Operands and result have one dtype
-// unless said; kBool, kInt32, kInt64, kFloat32 or kFloat64 (16-bit floats are converted around). Integers wrap.
+// unless said; kBool, kInt32, kInt64, kFloat32 or kFloat64 (16-bit floats and 8-bit integers are converted around).
+// Integers wrap.
 // clang-format off
 enum class Prim : uint8_t {
   kAdd, kSub, kMul,
@@ -46,7 +47,7 @@ enum class ReduceKind : uint8_t { kSum, kProd, kMin, kMax };  // kMin, kMax: NaN
 struct Element {
   enum class Kind : uint8_t {
     kFloat,   // constant `number`, of dtype kFloat32 or kFloat64
-    kInt,     // constant `integer`, of dtype kBool, kInt32 or kInt64
+    kInt,     // constant `integer`, of any dtype but floats
     kIndex,   // i64: the index along axis `integer` of whatever is being defined
     kExtent,  // i64: `extent`
     kScalar,  // the host scalar `value`

@@ -70,7 +70,7 @@ inline S FloorRem(const S& x, const S& y) {
 inline S Pow(const S& x, const S& y) { return Apply(Prim::kPow, x, y); }
 // On integers: the bits that the sign left behind are cleared by a mask of as many zeros; y beyond the bits gives 0.
 inline S LogicalShiftRight(const S& x, const S& y) {
-  const S bits = Number(x, x.e->dtype == DType::kInt32 ? 32 : 64);
+  const S bits = Number(x, static_cast<double>(8 * DTypeBytes(x.type)));
   const S mask = ~(Number(x, -1) << (bits - y));
   return Select((y < 0.0) | (y >= bits), 0.0, (x >> y) & mask);
 }

@@ -150,7 +150,7 @@ Result<DType> DTypeAttr(const ir::Op& op, std::string_view name) {
   const std::string_view word = op.Name(name);
   const std::optional<DType> dtype = ParseDType(word);
   if (!dtype) {
-    return InvalidArgument(Cat(name, "=", word, " is not an element type (bool, i32, i64, f16, bf16, f32, f64)"));
+    return InvalidArgument(Cat(name, "=", word, " is not an element type (", kDTypeNames, ")"));
   }
   return *dtype;
 }

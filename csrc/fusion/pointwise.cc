@@ -38,13 +38,15 @@ bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind
 
 // A constant that the operands' type does not hold would wrap, unseen.
 Status CheckConstants(const ir::Op& op, DType operands) {
-  if (operands != DType::kInt32) return {};
+  if (!IsInt(operands) || operands == DType::kInt64) return {};
+  const IntLimits limits = LimitsOf(operands);
   for (const ir::Value* value : op.operands) {
     if (value->def == nullptr || CodeOf(*value->def) != FusionOp::kConstant) continue;
     const double number = value->def->Float("value");
-    if (!IsInt(value->type->dtype) || std::fabs(number + 0.5) < 0x1p31) continue;
-    return InvalidArgument(base::Cat("%", value->name, " is the constant ", number,
-                                     ", which i32, the operands' type, does not hold: cast the tensors to i64"));
+    const bool fits = number >= static_cast<double>(limits.least) && number <= static_cast<double>(limits.greatest);
+    if (!IsInt(value->type->dtype) || fits) continue;
+    return InvalidArgument(base::Cat("%", value->name, " is the constant ", number, ", which ", DTypeName(operands),
+                                     ", the operands' type, does not hold: cast the tensors to i64"));
   }
   return {};
 }
@@ -101,6 +103,8 @@ const Element* DefinePointwise(ElementBuilder& builder, const ir::Op& op, Index 
     const ir::Value* value = op.operands[i];
     const Element* e = IsTensor(value) ? LoadBroadcast(builder, value, index) : builder.Scalar(value);
     const bool condition = rule == TypeRule::kSelect && i == 0;
+    // A host scalar may be of a wider type: of integers it wraps before it is computed with.
+    if (!condition && !IsFloat((*types).operands)) e = builder.Convert((*types).operands, e);
     operands[i] = {&builder, condition ? e : builder.Convert(ComputeDType((*types).operands), e), (*types).operands};
   }
   const Formula formula = kFormulas[static_cast<size_t>(CodeOf(op))];

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "csrc/base/check.h"
@@ -202,20 +201,28 @@ IntFn IntFunction(Prim prim) {
 }
 
 int64_t Wrap(DType dtype, int64_t value) {
-  if (dtype == DType::kBool) return value & 1;
-  return dtype == DType::kInt32 ? int64_t{static_cast<int32_t>(value)} : value;
+  switch (dtype) {
+    case DType::kBool: return value & 1;
+    case DType::kUInt8: return static_cast<uint8_t>(value);
+    case DType::kInt8: return static_cast<int8_t>(value);
+    case DType::kInt32: return static_cast<int32_t>(value);
+    case DType::kInt64: return value;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64: break;
+  }
+  HIR_CHECK(false);
+  return 0;
 }
 
 int64_t FloatToInt(DType to, double value) {
   if (to == DType::kBool) return value != 0 ? 1 : 0;
   if (std::isnan(value)) return 0;
-  const auto saturate = [value]<typename T>(T) -> int64_t {
-    constexpr T low = std::numeric_limits<T>::min();
-    if (value <= static_cast<double>(low)) return low;
-    if (value >= -static_cast<double>(low)) return std::numeric_limits<T>::max();
-    return static_cast<T>(value);
-  };
-  return to == DType::kInt32 ? saturate(int32_t{}) : saturate(int64_t{});
+  const IntLimits limits = LimitsOf(to);
+  if (value <= static_cast<double>(limits.least)) return limits.least;
+  if (value >= static_cast<double>(limits.greatest)) return limits.greatest;  // 2^63 of i64.
+  return static_cast<int64_t>(value);
 }
 
 double IntToFloat(DType to, int64_t value) {

@@ -24,18 +24,22 @@ DType DefaultOf(Category category) {
 
 }  // namespace
 
-DType PromoteTensors(DType a, DType b) {
+Result<DType> PromoteTensors(DType a, DType b) {
   const DType low = std::min(a, b);
   const DType high = std::max(a, b);
   if (low == DType::kFloat16 && high == DType::kBFloat16) return DType::kFloat32;
+  if (low == DType::kUInt8 && high == DType::kInt8) {
+    return InvalidArgument("u8 and i8 together need i16, which is no element type: cast one of them, as to i32");
+  }
   return high;
 }
 
-DType Promote(std::span<const ir::Value* const> operands) {
+Result<DType> Promote(std::span<const ir::Value* const> operands) {
   std::optional<DType> tensors, scalars;
   for (const ir::Value* value : operands) {
     std::optional<DType>& type = value->type->kind == ir::TypeKind::kTensor ? tensors : scalars;
-    type = type ? PromoteTensors(*type, value->type->dtype) : value->type->dtype;
+    if (!type) type = value->type->dtype;
+    HIR_ASSIGN(type, PromoteTensors(*type, value->type->dtype));
   }
   HIR_CHECK(tensors || scalars);
   if (!tensors) return *scalars;
@@ -59,7 +63,7 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
     }
     promoted.erase(promoted.begin());
   }
-  const DType common = Promote(promoted);
+  HIR_ASSIGN(const DType common, Promote(promoted));
   switch (rule) {
     case TypeRule::kAny:
     case TypeRule::kSelect: return PointwiseTypes{common, common};

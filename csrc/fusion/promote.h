@@ -1,6 +1,7 @@
 // Type promotion, as PyTorch and nvFuser do it; docs/ops.md, "Promotion".
 //
-// Bool < integers < floats. Operands take the greatest type among the tensors; float16 with bfloat16 is float32. A host
+// Bool < integers < floats. Operands take the greatest type among the tensors; float16 with bfloat16 is float32; uint8
+// with int8 would be int16, which there is not, and is refused. A host
 // scalar counts only where its category is above that of every tensor: then it brings int64 or float32. Host scalars
 // among themselves promote as they are.
 #pragma once
@@ -32,10 +33,10 @@ struct PointwiseTypes {
   DType result = DType::kFloat32;
 };
 
-// REQUIRES: the operands are tensors or host scalars, at least one.
-DType Promote(std::span<const ir::Value* const> operands);
+// REQUIRES: the operands are tensors or host scalars, at least one. Errors: kInvalidArgument of uint8 with int8.
+Result<DType> Promote(std::span<const ir::Value* const> operands);
 // The least type that holds both: Promote for two tensors.
-DType PromoteTensors(DType a, DType b);
+Result<DType> PromoteTensors(DType a, DType b);
 
 // Errors: kInvalidArgument naming the operand whose type the rule refuses.
 Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> operands);

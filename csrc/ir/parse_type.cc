@@ -35,7 +35,7 @@ Result<const Type*> Parser::TypeText() {
     return type;
   }
   const std::optional<DType> dtype = token_.kind == TokenKind::kWord ? ParseDType(token_.text) : std::nullopt;
-  if (!dtype) return Expected("a type (bool, i32, i64, f16, bf16, f32, f64, index or event)");
+  if (!dtype) return Expected(base::Cat("a type (", kDTypeNames, ", index or event)"));
   Advance();
   if (!Accept('[')) return graph_->Scalar(*dtype);
   std::vector<Axis> axes;

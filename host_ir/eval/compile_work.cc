@@ -12,6 +12,8 @@ namespace {
 uint64_t PatternOf(DType dtype, double value) {
   switch (dtype) {
     case DType::kBool: return value != 0 ? 1 : 0;
+    case DType::kUInt8:
+    case DType::kInt8: return static_cast<uint8_t>(static_cast<int64_t>(value));
     case DType::kInt32: return static_cast<uint32_t>(static_cast<int32_t>(value));
     case DType::kInt64: return static_cast<uint64_t>(static_cast<int64_t>(value));
     case DType::kFloat16: return FloatToFloat16(static_cast<float>(value));
@@ -24,8 +26,10 @@ uint64_t PatternOf(DType dtype, double value) {
 
 bool FitsInteger(DType dtype, double value) {
   if (!IsInt(dtype)) return true;
-  const double limit = dtype == DType::kInt32 ? 0x1.0p31 : 0x1.0p63;
-  return value >= -limit && value < limit;
+  const IntLimits limits = LimitsOf(dtype);
+  const auto least = static_cast<double>(limits.least);
+  const double end = static_cast<double>(limits.greatest / 2 + 1) * 2;  // Exact, one above the greatest.
+  return value >= least && value < end;
 }
 
 }  // namespace

@@ -141,6 +141,8 @@ void Reduce(ReduceOp op, DType dtype, const ReduceStep& step, std::span<const st
   HIR_CHECK(!srcs.empty());
   switch (dtype) {
     case DType::kBool: return ReduceBy<Bool>(BoolOp(op), step, srcs, dst, count);
+    case DType::kUInt8: return ReduceBy<Plain<uint8_t>>(op, step, srcs, dst, count);
+    case DType::kInt8: return ReduceBy<Plain<int8_t>>(op, step, srcs, dst, count);
     case DType::kInt32: return ReduceBy<Plain<int32_t>>(op, step, srcs, dst, count);
     case DType::kInt64: return ReduceBy<Plain<int64_t>>(op, step, srcs, dst, count);
     case DType::kFloat16: return ReduceBy<Float16>(op, step, srcs, dst, count);

@@ -26,6 +26,8 @@ class DataType(enum.Enum):
     BFloat16 = "bf16"
     Int = "i64"
     Int32 = "i32"
+    Char = "i8"
+    Byte = "u8"
     Bool = "bool"
     Null = "null"
 
@@ -46,6 +48,8 @@ _NUMPY: dict[DataType, np.dtype[Any]] = {
     DataType.BFloat16: np.dtype(ml_dtypes.bfloat16),
     DataType.Int: np.dtype(np.int64),
     DataType.Int32: np.dtype(np.int32),
+    DataType.Char: np.dtype(np.int8),
+    DataType.Byte: np.dtype(np.uint8),
     DataType.Bool: np.dtype(np.bool_),
 }
 _FROM_NUMPY = {dtype: data_type for data_type, dtype in _NUMPY.items()}

@@ -19,6 +19,8 @@ from .location import invalid, located
 _DEFAULT_STREAM = 1  # Of DLPack: what is asked of a producer is done before what that stream does next.
 _DTYPES = {  # By the type code and bits of DLPack.
     (6, 8): np.dtype(np.bool_),
+    (1, 8): np.dtype(np.uint8),
+    (0, 8): np.dtype(np.int8),
     (0, 32): np.dtype(np.int32),
     (0, 64): np.dtype(np.int64),
     (2, 16): np.dtype(np.float16),

@@ -21,6 +21,8 @@ except ImportError as error:
 
 _DTYPES = {
     DataType.Bool: tensor_pb2.DTYPE_BOOL,
+    DataType.Byte: tensor_pb2.DTYPE_UINT8,
+    DataType.Char: tensor_pb2.DTYPE_INT8,
     DataType.Int32: tensor_pb2.DTYPE_INT32,
     DataType.Int: tensor_pb2.DTYPE_INT64,
     DataType.Half: tensor_pb2.DTYPE_FLOAT16,

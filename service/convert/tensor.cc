@@ -1,5 +1,6 @@
 #include "service/convert/tensor.h"
 
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -11,24 +12,30 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
+// What travels has numbers of its own: a new type gets the next one, whatever its place in the order of promotion.
+constexpr std::pair<DType, pb::DType> kNumbers[] = {
+    {DType::kBool, pb::DTYPE_BOOL},       {DType::kInt32, pb::DTYPE_INT32},       {DType::kInt64, pb::DTYPE_INT64},
+    {DType::kFloat16, pb::DTYPE_FLOAT16}, {DType::kBFloat16, pb::DTYPE_BFLOAT16}, {DType::kFloat32, pb::DTYPE_FLOAT32},
+    {DType::kFloat64, pb::DTYPE_FLOAT64}, {DType::kUInt8, pb::DTYPE_UINT8},       {DType::kInt8, pb::DTYPE_INT8},
+};
+static_assert(std::size(kNumbers) == std::size(kAllDTypes));
+
 }  // namespace
 
-static_assert(static_cast<int>(DType::kBool) + 1 == pb::DTYPE_BOOL);
-static_assert(static_cast<int>(DType::kInt32) + 1 == pb::DTYPE_INT32);
-static_assert(static_cast<int>(DType::kInt64) + 1 == pb::DTYPE_INT64);
-static_assert(static_cast<int>(DType::kFloat16) + 1 == pb::DTYPE_FLOAT16);
-static_assert(static_cast<int>(DType::kBFloat16) + 1 == pb::DTYPE_BFLOAT16);
-static_assert(static_cast<int>(DType::kFloat32) + 1 == pb::DTYPE_FLOAT32);
-static_assert(static_cast<int>(DType::kFloat64) + 1 == pb::DTYPE_FLOAT64);
-
 Result<DType> FromProto(pb::DType dtype) {
-  if (dtype < pb::DTYPE_BOOL || dtype > pb::DTYPE_FLOAT64) {
-    return InvalidArgument(base::Cat("no dtype has the number ", static_cast<int>(dtype)));
+  for (const auto& [own, number] : kNumbers) {
+    if (number == dtype) return own;
   }
-  return static_cast<DType>(static_cast<int>(dtype) - 1);
+  return InvalidArgument(base::Cat("no dtype has the number ", static_cast<int>(dtype)));
 }
 
-pb::DType ToProto(DType dtype) { return static_cast<pb::DType>(static_cast<int>(dtype) + 1); }
+pb::DType ToProto(DType dtype) {
+  for (const auto& [own, number] : kNumbers) {
+    if (own == dtype) return number;
+  }
+  HIR_CHECK(false);
+  return pb::DTYPE_UNSPECIFIED;
+}
 
 Result<mesh::Sharding> FromProto(const pb::Sharding& sharding, size_t axes) {
   const mesh::DimensionForm form = {{sharding.mesh().shape().begin(), sharding.mesh().shape().end()},

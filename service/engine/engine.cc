@@ -19,10 +19,10 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kDeadlineMsMost = int64_t{1} << 40;  // Any time.
 
-std::string_view ValuesOf(DType dtype) {
+std::string ValuesOf(DType dtype) {
   if (dtype == DType::kBool) return "true or false, 0 or 1";
-  if (dtype == DType::kInt32) return "an integer from -2147483648 to 2147483647";
-  return "an integer from -9223372036854775808 to 9223372036854775807";
+  const IntLimits limits = LimitsOf(dtype);
+  return base::Cat("an integer from ", limits.least, " to ", limits.greatest);
 }
 
 // A number for a scalar of `dtype`, as the nearest double and the nearest integer. Floats round; what another type
@@ -40,9 +40,8 @@ Status SetScalar(const Engine::RunArg& arg, DType dtype, double& as_float, int64
   }
   if (IsFloat(dtype)) return {};
   const bool exact = real == nullptr || static_cast<double>(as_int) == *real;
-  const bool fits = dtype == DType::kBool    ? as_int == 0 || as_int == 1
-                    : dtype == DType::kInt32 ? std::in_range<int32_t>(as_int)
-                                             : true;
+  const IntLimits limits = LimitsOf(dtype);
+  const bool fits = as_int >= limits.least && as_int <= limits.greatest;
   if (exact && fits) return {};
   return InvalidArgument(base::Cat(real != nullptr ? base::FormatDouble(*real) : base::Cat(as_int), " is no ",
                                    DTypeName(dtype), ": ", ValuesOf(dtype)));

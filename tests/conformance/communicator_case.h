@@ -85,6 +85,8 @@ inline Bytes InputOf(const CommCase& c, int64_t index) {
     const auto real = static_cast<float>(static_cast<double>(draw >> 32) * 0x1.0p-30 - 2.0);
     switch (c.dtype) {
       case DType::kBool: StoreAs(bytes, i, static_cast<uint8_t>(draw >> 63)); break;
+      case DType::kUInt8:
+      case DType::kInt8: StoreAs(bytes, i, static_cast<uint8_t>(draw >> 56)); break;   // Wraps as well.
       case DType::kInt32: StoreAs(bytes, i, static_cast<int32_t>(draw >> 32)); break;  // Wraps in sums and products.
       case DType::kInt64: StoreAs(bytes, i, static_cast<int64_t>(draw)); break;
       case DType::kFloat16: StoreAs(bytes, i, FloatToFloat16(real)); break;
@@ -123,6 +125,8 @@ inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, i
       StoreAs(out, at, static_cast<uint8_t>(fold(load) != 0));
       return;
     }
+    case DType::kUInt8:
+    case DType::kInt8: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint8_t>(b, i); }));
     case DType::kInt32: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint32_t>(b, i); }));
     case DType::kInt64: return StoreAs(out, at, fold([i](const Bytes& b) { return LoadAs<uint64_t>(b, i); }));
     case DType::kFloat16:
@@ -138,12 +142,15 @@ inline void ReduceElement(const CommCase& c, const std::vector<Bytes>& inputs, i
 
 // Minimum and maximum of integers look at the sign.
 inline void ReduceInts(const CommCase& c, const std::vector<Bytes>& inputs, int64_t i, Bytes& out, int64_t at) {
-  const bool wide = c.dtype == DType::kInt64;
-  const auto load = [&](const Bytes& b) { return wide ? LoadAs<int64_t>(b, i) : LoadAs<int32_t>(b, i); };
-  int64_t value = load(inputs[0]);
-  for (const Bytes& input : inputs) value = Two(c.reduce, value, load(input));
-  if (wide) return StoreAs(out, at, value);
-  StoreAs(out, at, static_cast<int32_t>(value));
+  const auto reduce = [&]<typename T>(T) {
+    T value = LoadAs<T>(inputs[0], i);
+    for (const Bytes& input : inputs) value = Two(c.reduce, value, LoadAs<T>(input, i));
+    StoreAs(out, at, value);
+  };
+  if (c.dtype == DType::kUInt8) return reduce(uint8_t{});
+  if (c.dtype == DType::kInt8) return reduce(int8_t{});
+  if (c.dtype == DType::kInt32) return reduce(int32_t{});
+  reduce(int64_t{});
 }
 
 // The dst of the rank at place `index`; empty where it has none.
@@ -179,6 +186,8 @@ inline double RealAt(DType dtype, const Bytes& bytes, int64_t i) {
     case DType::kFloat32: return LoadAs<float>(bytes, i);
     case DType::kFloat64: return LoadAs<double>(bytes, i);
     case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: break;
   }

@@ -123,6 +123,8 @@ double ToleranceOf(DType dtype) {
     case DType::kFloat32: return 1e-5;
     case DType::kFloat64: return 1e-12;
     case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: break;
   }

@@ -20,6 +20,8 @@ double Epsilon(DType dtype) {
     case DType::kFloat32: return 0x1p-19;  // Math functions of several units of error.
     case DType::kFloat64: return 0x1p-44;
     case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: return 0;
   }
@@ -182,7 +184,9 @@ Item Generator::Add(ir::Value* value, double bound, double error) {
 
 Item Generator::AddExact(ir::Value* value, double bound, double error) {
   if (mesh_ != nullptr) Annotate(*value);
-  const Item item = {value, value->type->dtype == DType::kBool ? 1.0 : bound, error};
+  const DType dtype = value->type->dtype;
+  if (DTypeBytes(dtype) == 1) bound = static_cast<double>(LimitsOf(dtype).greatest + (dtype == DType::kInt8 ? 1 : 0));
+  const Item item = {value, bound, error};
   if (value->type->kind == ir::TypeKind::kTensor) pool_.push_back(item);
   return item;
 }

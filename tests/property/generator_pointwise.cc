@@ -171,9 +171,11 @@ bool Generator::Broadcasts(const ir::Value* a, const ir::Value* b) const {
 }
 
 Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw draw, bool scalars) {
+  if (!fusion::PromoteTensors(x.dtype(), dtype).ok()) dtype = x.dtype();
   if (scalars && rng_.OneIn(5)) {
     const bool is_float = IsFloat(dtype);
-    const double value = is_float ? OneOf<double>({-1.5, -0.5, 0.5, 1, 2}) : OneOf<double>({-2, 1, 3});
+    const double given = is_float ? OneOf<double>({-1.5, -0.5, 0.5, 1, 2}) : OneOf<double>({-2, 1, 3});
+    const double value = x.dtype() == DType::kUInt8 ? std::fabs(given) : given;  // A constant below 0 is refused.
     const DType type = is_float ? DType::kFloat64 : dtype == DType::kBool ? DType::kBool : DType::kInt64;
     return NewScalar(type, dtype == DType::kBool ? 1 : value);
   }
@@ -181,7 +183,9 @@ Item Generator::Companion(const Item& x, const Accept& accept, DType dtype, Draw
     std::vector<Item> fit;
     for (const Item& item : pool_) {
       const bool usable = item.bound <= 4096 && item.error <= 0.1 * std::max(item.bound, 1.0);
-      if (usable && accept(item) && Broadcasts(x.value, item.value)) fit.push_back(item);
+      if (usable && accept(item) && fusion::PromoteTensors(x.dtype(), item.dtype()).ok() &&
+          Broadcasts(x.value, item.value))
+        fit.push_back(item);
     }
     if (!fit.empty()) return OneOf(fit);
   }
@@ -308,7 +312,7 @@ void Generator::Clamp() {
   const Item x = PickNumber();
   const Item number = AsNumber(x);
   const bool ints = !IsFloat(number.dtype());
-  const Item low = NewScalar(ints ? DType::kInt64 : DType::kFloat64, -1);
+  const Item low = NewScalar(ints ? DType::kInt64 : DType::kFloat64, number.dtype() == DType::kUInt8 ? 0 : -1);
   const Item high = NewScalar(ints ? DType::kInt64 : DType::kFloat64, ints ? 2 : 0.75);
   ir::Value* value = Emit("clamp", {number.value, low.value, high.value});
   number.exact() ? AddExact(value, 2, 0) : Add(value, 2, number.error);
@@ -327,7 +331,8 @@ void Generator::Threshold() {
   const Accept accept = [](const Item& i) { return i.exact() && IsNumber(i); };
   const Item x = AsNumber(Pick(accept, RandomFloat()));
   const DType dtype = IsFloat(x.dtype()) ? DType::kFloat64 : DType::kInt64;
-  const Item y = NewScalar(dtype, OneOf<double>({-1, 0, 1}));
+  const double limit = OneOf<double>({-1, 0, 1});
+  const Item y = NewScalar(dtype, x.dtype() == DType::kUInt8 ? std::fabs(limit) : limit);
   const Item z = Companion(x, accept, x.dtype(), Draw::kSigned);
   AddExact(Emit("threshold", {x.value, y.value, z.value}), std::max(x.bound, z.bound), 0);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "csrc/fusion/promote.h"
 #include "tests/property/generator.h"
 
 namespace hir::testing {
@@ -211,7 +212,10 @@ void Generator::Cat() {
         if (a.kind == ir::AxisKind::kBroadcast && Chance(50)) a.kind = ir::AxisKind::kIteration;
       }
       other[axis] = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 3))};
-      y = NewParam(Chance(70) ? x.dtype() : RandomDType(), other);
+      const DType dtype = Chance(70) ? x.dtype() : RandomDType();
+      const bool promotes = std::ranges::all_of(
+          pieces, [&](const ir::Value* piece) { return fusion::PromoteTensors(piece->type->dtype, dtype).ok(); });
+      y = NewParam(promotes ? dtype : x.dtype(), other);
     }
     pieces.insert(pieces.begin() + rng_.Below(std::ssize(pieces) + 1), y.value);
     bound = std::max(bound, y.bound);

@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 
 BF16, F16, F32, F64 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4"), np.dtype("f8")
-BOOL, I32, I64 = np.dtype(bool), np.dtype("i4"), np.dtype("i8")
-FLOATS, INTS = (BF16, F16, F32, F64), (I32, I64)
+BOOL, U8, I8, I32, I64 = np.dtype(bool), np.dtype("u1"), np.dtype("i1"), np.dtype("i4"), np.dtype("i8")
+FLOATS, INTS = (BF16, F16, F32, F64), (U8, I8, I32, I64)
 NUMBERS, ALL = FLOATS + INTS, (*FLOATS, *INTS, BOOL)
 
 erf = np.vectorize(math.erf, otypes=[float])
@@ -108,8 +108,8 @@ def _floor_rem(x: Any, y: Any) -> Any:
 
 
 def _wrap(wide: Any, dtype: np.dtype[Any]) -> Any:
-    bits = 8 * dtype.itemsize
-    return ((wide + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)).astype(dtype)
+    least = int(np.iinfo(dtype).min)
+    return ((wide - least) % 2 ** (8 * dtype.itemsize) + least).astype(dtype)
 
 
 def _bisected(function: Callable[[float], float], x: float, high: float) -> float:

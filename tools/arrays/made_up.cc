@@ -42,6 +42,8 @@ void MakeUp(DType dtype, uint64_t seed, int64_t first, int64_t count, std::byte*
   const auto make_up = [&]<typename T>(T, auto convert) { MakeUpAs<T>(seed, first, count, to, convert); };
   switch (dtype) {
     case DType::kBool: return make_up(uint8_t{}, [](double v) -> uint8_t { return v > 0; });
+    case DType::kUInt8: return make_up(uint8_t{}, [](double v) -> uint8_t { return v > 0; });
+    case DType::kInt8: return make_up(int8_t{}, [](double v) -> int8_t { return v > 0; });
     case DType::kInt32: return make_up(int32_t{}, [](double v) -> int32_t { return v > 0; });
     case DType::kInt64: return make_up(int64_t{}, [](double v) -> int64_t { return v > 0; });
     case DType::kFloat16: return make_up(uint16_t{}, [](double v) { return FloatToFloat16(static_cast<float>(v)); });

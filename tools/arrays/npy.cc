@@ -27,6 +27,8 @@ constexpr size_t kTypeCharacters = 64;  // Of a type in an error.
 std::string_view DescrOf(DType dtype) {
   switch (dtype) {
     case DType::kBool: return "|b1";
+    case DType::kUInt8: return "|u1";
+    case DType::kInt8: return "|i1";
     case DType::kInt32: return "<i4";
     case DType::kInt64: return "<i8";
     case DType::kFloat16: return "<f2";

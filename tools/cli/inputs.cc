@@ -202,6 +202,8 @@ pb::RunArg ProgramInputs::Number(int index) const {
   // Made up: 1.
   switch (dtype) {
     case DType::kBool: argument.set_bool_value(read(uint8_t{1}) != 0); break;
+    case DType::kUInt8: argument.set_int_value(read(uint8_t{1})); break;
+    case DType::kInt8: argument.set_int_value(read(int8_t{1})); break;
     case DType::kInt32: argument.set_int_value(read(int32_t{1})); break;
     case DType::kInt64: argument.set_int_value(read(int64_t{1})); break;
     case DType::kFloat16: argument.set_float_value(Float16ToFloat(read(FloatToFloat16(1.0F)))); break;

@@ -48,7 +48,9 @@ double ElementAt(const std::byte* data, int64_t index, DType dtype) {
     return value;
   };
   switch (dtype) {
-    case DType::kBool: return read(uint8_t{});
+    case DType::kBool:
+    case DType::kUInt8: return read(uint8_t{});
+    case DType::kInt8: return read(int8_t{});
     case DType::kInt32: return read(int32_t{});
     case DType::kInt64: return static_cast<double>(read(int64_t{}));
     case DType::kFloat16: return Float16ToFloat(read(uint16_t{}));

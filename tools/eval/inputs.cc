@@ -145,6 +145,8 @@ int64_t Inputs::ScalarBits(size_t index, DType dtype) const {
   };
   switch (dtype) {
     case DType::kBool: return read(uint8_t{}) != 0;
+    case DType::kUInt8: return read(uint8_t{});
+    case DType::kInt8: return read(int8_t{});
     case DType::kInt32: return read(int32_t{});
     case DType::kInt64: return read(int64_t{});
     case DType::kFloat16: return std::bit_cast<int64_t>(double{Float16ToFloat(read(uint16_t{}))});

@@ -13,6 +13,8 @@ using base::Cat;
 Ty TypeOf(DType dtype) {
   switch (dtype) {
     case DType::kBool: return Ty::kI1;
+    case DType::kUInt8:
+    case DType::kInt8: return Ty::kI8;
     case DType::kInt32: return Ty::kI32;
     case DType::kInt64: return Ty::kI64;
     case DType::kFloat16:

@@ -221,23 +221,25 @@ V EmitConvert(Writer& w, std::string& code, DType from, DType to, const V& given
     if (to == from) return x;
   }
   const Ty target = TypeOf(to);
+  const bool is_signed = from != DType::kBool && from != DType::kUInt8;
   if (to == DType::kBool) return e.Is(IsFloat(from) ? "une" : "ne", x, e.Zero(x));
   if (to == DType::kFloat16 || to == DType::kBFloat16) {
     if (!IsFloat(from)) {
-      x = e.Cast(from == DType::kBool ? "uitofp" : "sitofp", x, Ty::kF64);
+      x = e.Cast(is_signed ? "sitofp" : "uitofp", x, Ty::kF64);
       from = DType::kFloat64;
     }
     if (from == DType::kFloat64) x = ToOddFloat32(w, code, x);
     return to == DType::kFloat16 ? ToFloat16(w, code, x) : ToBFloat16(w, code, x);
   }
   if (IsFloat(from) && IsFloat(to)) return e.Cast(to == DType::kFloat64 ? "fpext" : "fptrunc", x, target);
-  if (IsFloat(to)) return e.Cast(from == DType::kBool ? "uitofp" : "sitofp", x, target);
+  if (IsFloat(to)) return e.Cast(is_signed ? "sitofp" : "uitofp", x, target);
   if (IsFloat(from)) {  // Truncates and saturates; NaN gives 0.
-    return w.Call(code, "llvm.fptosi.sat." + Suffix(target, x.lanes) + "." + Suffix(x.type, x.lanes), target, x.lanes,
-                  {x});
+    const std::string name = to == DType::kUInt8 ? "llvm.fptoui.sat." : "llvm.fptosi.sat.";
+    return w.Call(code, name + Suffix(target, x.lanes) + "." + Suffix(x.type, x.lanes), target, x.lanes, {x});
   }
-  if (from == DType::kBool) return e.Cast("zext", x, target);
-  return e.Cast(to == DType::kInt64 ? "sext" : "trunc", x, target);
+  if (x.type == target) return x;  // u8 and i8.
+  if (from != DType::kBool && BytesOf(target) < BytesOf(x.type)) return e.Cast("trunc", x, target);
+  return e.Cast(is_signed ? "sext" : "zext", x, target);
 }
 
 V EmitBFloat16Bits(Writer& w, std::string& code, const V& x, bool is_plain) {
@@ -283,9 +285,7 @@ V NeutralOf(ReduceKind kind, DType dtype, int lanes) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     return FloatConstant(type, least ? -kInfinity : kInfinity, lanes);
   }
-  if (dtype == DType::kBool) return IntConstant(type, least ? 0 : 1, lanes);
-  if (dtype == DType::kInt32) return IntConstant(type, least ? INT32_MIN : INT32_MAX, lanes);
-  return IntConstant(type, least ? INT64_MIN : INT64_MAX, lanes);
+  return IntConstant(type, least ? LimitsOf(dtype).least : LimitsOf(dtype).greatest, lanes);
 }
 
 }  // namespace hir::codegen::cpu

@@ -6,6 +6,7 @@ namespace hir::codegen::gpu {
 
 const std::string_view kIntrinsics = R"(
 typedef unsigned char u8;
+typedef signed char i8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -168,6 +169,8 @@ template <int B> DEV float get_f16(const Pk<B>& r, int e) { return hf(get2(r, e)
 template <int B> DEV float get_f32(const Pk<B>& r, int e) { return u2f(r.w[e]); }
 template <int B> DEV double get_f64(const Pk<B>& r, int e) { return u2d(get8(r, e)); }
 template <int B> DEV bool get_bool(const Pk<B>& r, int e) { return get1(r, e) != 0; }
+template <int B> DEV int get_u8(const Pk<B>& r, int e) { return (int)get1(r, e); }
+template <int B> DEV int get_i8(const Pk<B>& r, int e) { return (i8)get1(r, e); }
 template <int B> DEV int get_i32(const Pk<B>& r, int e) { return (int)r.w[e]; }
 template <int B> DEV i64 get_i64(const Pk<B>& r, int e) { return (i64)get8(r, e); }
 template <int E> DEV Pk<2 * E> put_bf16(const float (&x)[E]) {
@@ -205,6 +208,12 @@ template <int E> DEV Pk<E> put_bool(const bool (&x)[E]) {
   for (int i = 0; i < E; ++i) r.w[i >> 2] |= (u32)x[i] << (8 * (i & 3));
   return r;
 }
+template <int E> DEV Pk<E> put_u8(const int (&x)[E]) {
+  Pk<E> r = none<E>();
+  for (int i = 0; i < E; ++i) r.w[i >> 2] |= ((u32)x[i] & 255u) << (8 * (i & 3));
+  return r;
+}
+template <int E> DEV Pk<E> put_i8(const int (&x)[E]) { return put_u8(x); }
 template <int B> DEV Pk<B> add_bf16(const Pk<B>& a, const Pk<B>& b) {
   Pk<B> r;
   for (int i = 0; i < B / 4; ++i) r.w[i] = fma2(a.w[i], 0x3f803f80u, b.w[i]);
@@ -226,6 +235,8 @@ DEV float ld_f16(const u16* p) { return hf(*p); }
 DEV float ld_f32(const float* p) { return *p; }
 DEV double ld_f64(const double* p) { return *p; }
 DEV bool ld_bool(const u8* p) { return *p != 0; }
+DEV int ld_u8(const u8* p) { return *p; }
+DEV int ld_i8(const i8* p) { return *p; }
 DEV int ld_i32(const int* p) { return *p; }
 DEV i64 ld_i64(const i64* p) { return *p; }
 DEV void st_bf16(u16* p, float x) { *p = (u16)bf2(x, x); }
@@ -233,6 +244,8 @@ DEV void st_f16(u16* p, float x) { *p = (u16)hf2(x, x); }
 DEV void st_f32(float* p, float x) { *p = x; }
 DEV void st_f64(double* p, double x) { *p = x; }
 DEV void st_bool(u8* p, bool x) { *p = x; }
+DEV void st_u8(u8* p, int x) { *p = (u8)x; }
+DEV void st_i8(i8* p, int x) { *p = (i8)x; }
 DEV void st_i32(int* p, int x) { *p = x; }
 DEV void st_i64(i64* p, i64 x) { *p = x; }
 // Rounded to 16 bits, and back.
@@ -245,6 +258,14 @@ DEV float odd(double x) {
 }
 DEV int to_i32(float x) { return x != x ? 0 : f2i(x); }
 DEV int to_i32(double x) { return x != x ? 0 : f2i(x); }
+template <class F> DEV int clamp_int(F x, int low, int high) {
+  const int i = to_i32(x);
+  return i < low ? low : i > high ? high : i;
+}
+DEV int to_u8(float x) { return clamp_int(x, 0, 255); }
+DEV int to_u8(double x) { return clamp_int(x, 0, 255); }
+DEV int to_i8(float x) { return clamp_int(x, -128, 127); }
+DEV int to_i8(double x) { return clamp_int(x, -128, 127); }
 DEV i64 to_i64(float x) { return x != x ? 0 : f2l(x); }
 DEV i64 to_i64(double x) { return x != x ? 0 : f2l(x); }
 DEV double fmaxn(double a, double b) { return a != a || a > b ? a : b; }

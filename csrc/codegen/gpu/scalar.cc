@@ -17,6 +17,8 @@ using fusion::ReduceKind;
 std::string_view TypeText(DType dtype) {
   switch (dtype) {
     case DType::kBool: return "bool";
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32: return "int";
     case DType::kInt64: return "i64";
     case DType::kFloat16:
@@ -28,7 +30,8 @@ std::string_view TypeText(DType dtype) {
 }
 
 std::string_view MemoryText(DType dtype) {
-  if (dtype == DType::kBool) return "u8";
+  if (dtype == DType::kBool || dtype == DType::kUInt8) return "u8";
+  if (dtype == DType::kInt8) return "i8";
   if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) return "u16";
   return TypeText(dtype);
 }
@@ -151,8 +154,8 @@ std::string ConvertText(DType from, DType to, const std::string& x) {
   }
   if (to == DType::kFloat32 && IsFloat(from) && !is_double) return x;
   if (IsFloat(to)) return Cat("((", TypeText(to), ")", x, ")");
-  if (IsFloat(from)) return Cat(to == DType::kInt32 ? "to_i32(" : "to_i64(", x, ")");
-  return Cat("((", TypeText(to), ")", x, ")");
+  if (IsFloat(from)) return Cat("to_", Suffix(to), "(", x, ")");
+  return Cat("((", MemoryText(to), ")", x, ")");  // Of 8 bits: what is left of them, as an int.
 }
 
 std::string_view ReduceName(ReduceKind kind) {
@@ -173,9 +176,7 @@ std::string NeutralText(ReduceKind kind, DType dtype) {
     return IsFloat(dtype) ? FloatText(dtype, one) : IntText(dtype, one);
   }
   if (IsFloat(dtype)) return FloatText(dtype, least ? -kInfinity : kInfinity);
-  if (dtype == DType::kBool) return least ? "false" : "true";
-  if (dtype == DType::kInt32) return IntText(dtype, least ? INT32_MIN : INT32_MAX);
-  return IntText(dtype, least ? INT64_MIN : INT64_MAX);
+  return IntText(dtype, least ? LimitsOf(dtype).least : LimitsOf(dtype).greatest);
 }
 
 }  // namespace hir::codegen::gpu

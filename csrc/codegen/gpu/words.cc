@@ -19,7 +19,9 @@ Words WordsOf(DType dtype) {
     case DType::kFloat64: return {"double", "double", "x", "x"};
     case DType::kBFloat16: return {"u16", "float", "u2f((u32)x << 16)", "(u16)bf2(x, 0.0f)"};
     case DType::kFloat16: return {"u16", "float", "hf((u32)x)", "(u16)hf2(x, 0.0f)"};
-    case DType::kInt32: return {"u32", "u32", "x", "x"};  // Unsigned sums: they wrap.
+    case DType::kUInt8:
+    case DType::kInt8: return {"u8", "u32", "x", "(u8)x"};  // Modulo 256 both are one.
+    case DType::kInt32: return {"u32", "u32", "x", "x"};    // Unsigned sums: they wrap.
     case DType::kInt64: return {"u64", "u64", "x", "x"};
     case DType::kBool: break;
   }

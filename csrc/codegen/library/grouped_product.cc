@@ -33,7 +33,7 @@ GroupedProduct::Matrix MatrixOf(const Tensor& tensor) {
 Result<GroupedProduct> Normalize(const GroupedProductDesc& desc) {
   const std::string_view name = desc.outer ? "grouped_outer" : "grouped_matmul";
   if (desc.a.dtype != desc.b.dtype || desc.a.dtype != desc.output.dtype || desc.a.dtype == DType::kBool ||
-      !IsInt(desc.ends.dtype)) {
+      !IsIndex(desc.ends.dtype)) {
     return Unimplemented(Cat(name, " of ", DTypeName(desc.a.dtype), " and ", DTypeName(desc.b.dtype), " with ends of ",
                              DTypeName(desc.ends.dtype), " to ", DTypeName(desc.output.dtype)));
   }

@@ -29,7 +29,7 @@ Result<IndexSum> Normalize(const IndexSumDesc& desc) {
   const Tensor& to = desc.output;
   const size_t rank = from.shape.size();
   const auto along = static_cast<size_t>(desc.axis);
-  if (from.dtype != to.dtype || to.dtype == DType::kBool || !IsInt(desc.indices.dtype)) {
+  if (from.dtype != to.dtype || to.dtype == DType::kBool || !IsIndex(desc.indices.dtype)) {
     return Unimplemented(Cat("index_sum of ", DTypeName(from.dtype), " by ", DTypeName(desc.indices.dtype), " to ",
                              DTypeName(to.dtype)));
   }

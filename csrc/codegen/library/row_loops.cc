@@ -139,6 +139,8 @@ HIR_INLINE void Widen(DType dtype, const std::byte* from, int64_t next, int64_t 
     case DType::kFloat16: return WidenEach<Float16ToFloat>(halves, next, n, to);
     case DType::kFloat32: return WidenEach<Same<float>>(reinterpret_cast<const float*>(from), next, n, to);
     case DType::kFloat64: return WidenEach<Same<double>>(reinterpret_cast<const double*>(from), next, n, to);
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: return;  // Nobody's.
   }

@@ -29,6 +29,8 @@ double ReadFloat(DType dtype, const std::byte* from) {
 
 int64_t ReadInt(DType dtype, const std::byte* from) {
   if (dtype == DType::kBool) return Read<uint8_t>(from) != 0 ? 1 : 0;
+  if (dtype == DType::kUInt8) return Read<uint8_t>(from);
+  if (dtype == DType::kInt8) return Read<int8_t>(from);
   return dtype == DType::kInt32 ? int64_t{Read<int32_t>(from)} : Read<int64_t>(from);
 }
 
@@ -41,6 +43,7 @@ void WriteFloat(DType dtype, std::byte* to, double value) {
 
 void WriteInt(DType dtype, std::byte* to, int64_t value) {
   if (dtype == DType::kBool) return Write(to, static_cast<uint8_t>(value != 0));
+  if (DTypeBytes(dtype) == 1) return Write(to, static_cast<uint8_t>(value));
   return dtype == DType::kInt32 ? Write(to, static_cast<int32_t>(value)) : Write(to, value);
 }
 

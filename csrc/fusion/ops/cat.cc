@@ -44,7 +44,7 @@ Status InferCat(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) 
       return InvalidArgument(
           base::Cat("%", first.name, " has ", result.size(), " axes, %", value.name, " has ", axes.size()));
     }
-    dtype = PromoteTensors(dtype, value.type->dtype);
+    HIR_ASSIGN(dtype, PromoteTensors(dtype, value.type->dtype));
     for (size_t k = 0; k < axes.size(); ++k) {
       if (k == along) {
         result[k].extent = graph.exprs().Add(result[k].extent, axes[k].extent);

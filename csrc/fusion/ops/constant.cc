@@ -3,6 +3,7 @@
 #include "csrc/base/text.h"
 #include "csrc/fusion/infer.h"
 #include "csrc/fusion/op_functions.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::fusion {
 namespace {
@@ -17,8 +18,8 @@ Status InferConstant(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* con
   if (IsInt(dtype) && !(value == std::trunc(value) && std::fabs(value) <= static_cast<double>(kIntegerMax))) {
     return InvalidArgument(base::Cat("value=", value, " is not an integer between -2^53 and 2^53"));
   }
-  if (dtype == DType::kInt32 && std::fabs(value + 0.5) > 0x1p31) {
-    return InvalidArgument(base::Cat("value=", value, " does not fit i32"));
+  if (IsInt(dtype) && value != static_cast<double>(Wrap(dtype, static_cast<int64_t>(value)))) {
+    return InvalidArgument(base::Cat("value=", value, " does not fit ", DTypeName(dtype)));
   }
   if (dtype == DType::kBool && value != 0 && value != 1) {
     return InvalidArgument(base::Cat("value=", value, " is not a bool (0 or 1)"));

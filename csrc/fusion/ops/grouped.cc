@@ -31,7 +31,7 @@ Status CheckTypes(const ir::Op& op) {
     return InvalidArgument(Cat("%", x.name, " is ", DTypeName(x.type->dtype), ", %", y.name, " is ",
                                DTypeName(y.type->dtype), "; operands have one element type"));
   }
-  if (IsInt(ends.type->dtype)) return {};
+  if (IsIndex(ends.type->dtype)) return {};
   return InvalidArgument(
       Cat("%", ends.name, " is ", DTypeName(ends.type->dtype), "; ends of groups are i32 or i64: cast it first"));
 }

@@ -8,7 +8,7 @@ using base::Cat;
 
 Status CheckIndices(const ir::Op& op, int i) {
   const ir::Value& places = *op.operands[static_cast<size_t>(i)];
-  if (IsInt(places.type->dtype)) return {};
+  if (IsIndex(places.type->dtype)) return {};
   return InvalidArgument(
       Cat("%", places.name, " is ", DTypeName(places.type->dtype), "; indices are i32 or i64: cast it first"));
 }

@@ -87,7 +87,7 @@ Word NormalFrom(const Word& place, const Word& seed, const Word& offset, DType d
 
 Status Infer(ir::Graph& graph, ir::Op& op) {
   for (const ir::Value* operand : op.operands) {
-    if (operand->type->kind == ir::TypeKind::kTensor || !IsInt(operand->type->dtype)) {
+    if (operand->type->kind == ir::TypeKind::kTensor || !IsIndex(operand->type->dtype)) {
       return InvalidArgument(Cat("%", operand->name, " is ", ir::ToString(*operand->type),
                                  "; seed and offset are host scalars of i32 or i64"));
     }

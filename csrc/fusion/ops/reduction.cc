@@ -69,6 +69,15 @@ const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x
   return builder.Select(builder.Apply(Prim::kGt, {repeats, builder.Int(DType::kInt64, 0)}), some, neutral);
 }
 
+// A rank may have none of the elements: then the least or greatest number of the type that they are carried in stands
+// for that of `result`, which need not hold it.
+const Element* Held(ElementBuilder& builder, DType result, ReduceKind kind, const Element* value) {
+  if (HasNeutral(kind) || IsFloat(result) || value->dtype == result) return value;
+  const IntLimits limits = LimitsOf(result);
+  if (kind == ReduceKind::kMax) return builder.Apply(Prim::kMax, {value, builder.Int(value->dtype, limits.least)});
+  return builder.Apply(Prim::kMin, {value, builder.Int(value->dtype, limits.greatest)});
+}
+
 const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const ir::Value* x = op.operands[0];
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
@@ -111,7 +120,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   const Element* value = Repeat(builder, kind, builder.Reduce(kind, first, trips, body), repeats, may_be_none);
   // A rank may have none of the elements: the greatest of no bools is false, though its integer is the least there is.
   if (result == DType::kBool) return builder.Apply(Prim::kGt, {value, builder.Int(DType::kInt32, 0)});
-  return builder.Convert(result, value);
+  return builder.Convert(result, Held(builder, result, kind, value));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ const double* Known(const ir::Op& op) {
 Status InferSelect(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
   HIR_ASSIGN(std::vector<ir::Axis> x, TensorAxes(op, 0));
   const ir::Value& place = *op.operands[1];
-  if (place.type->kind != ir::TypeKind::kScalar || !IsInt(place.type->dtype)) {
+  if (place.type->kind != ir::TypeKind::kScalar || !IsIndex(place.type->dtype)) {
     return InvalidArgument(
         Cat("%", place.name, " is ", ir::ToString(*place.type), "; the index is a host scalar of i32 or i64"));
   }

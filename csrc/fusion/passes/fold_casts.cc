@@ -20,14 +20,22 @@ bool Widens(DType from, DType to) {
   if (from == to || from == DType::kBool) return true;
   switch (to) {
     case DType::kFloat64: return from != DType::kInt64;
-    case DType::kFloat32: return from == DType::kFloat16 || from == DType::kBFloat16;
-    case DType::kInt64: return from == DType::kInt32;
-    case DType::kBool:
+    case DType::kFloat32: return from != DType::kInt32 && from != DType::kInt64 && from != DType::kFloat64;
+    case DType::kInt64: return IsInt(from);
     case DType::kInt32:
     case DType::kFloat16:
-    case DType::kBFloat16: return false;
+    case DType::kBFloat16: return from == DType::kUInt8 || from == DType::kInt8;
+    case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8: return false;
   }
   return false;
+}
+
+// Whether a cast to `to` gives the same of `middle`, which holds each value of `from`, as of `from` itself: what an
+// integer type does not hold saturates when it comes as a float, and wraps as an integer.
+bool MayPass(DType from, DType middle, DType to) {
+  return Widens(from, middle) && (!IsFloat(middle) || IsFloat(from) || !IsInt(to) || Widens(from, to));
 }
 
 // Whether `value` may stand in for one with the layout `wanted`.
@@ -45,7 +53,7 @@ Status FoldCasts(ir::Graph& graph) {
     const ir::Op* inner = op->operands[0]->def;
     if (inner != nullptr && CodeOf(*inner) == FusionOp::kCast &&
         LiesAlike(inner->results[0]->layout, *inner->operands[0]) &&
-        Widens(inner->operands[0]->type->dtype, inner->results[0]->type->dtype)) {
+        MayPass(inner->operands[0]->type->dtype, inner->results[0]->type->dtype, op->results[0]->type->dtype)) {
       op->operands[0] = inner->operands[0];
     }
     ir::Value* x = op->operands[0];

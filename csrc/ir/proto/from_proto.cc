@@ -100,7 +100,7 @@ class Reader {
   Result<DType> DTypeOf(const std::string& name) const {
     const std::optional<DType> dtype = ParseDType(name);
     if (dtype) return *dtype;
-    return InvalidArgument(Cat("'", Shown(name), "' is no dtype (bool, i32, i64, f16, bf16, f32, f64)"));
+    return InvalidArgument(Cat("'", Shown(name), "' is no dtype (", kDTypeNames, ")"));
   }
 
   // Null when `type` says nothing.

@@ -9,7 +9,9 @@ namespace {
 // bool is a byte, 0 or 1.
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
-    case DType::kBool: return ncclUint8;
+    case DType::kBool:
+    case DType::kUInt8: return ncclUint8;
+    case DType::kInt8: return ncclInt8;
     case DType::kInt32: return ncclInt32;
     case DType::kInt64: return ncclInt64;
     case DType::kFloat16: return ncclFloat16;

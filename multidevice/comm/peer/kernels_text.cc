@@ -51,7 +51,7 @@ struct alignas(16) Bytes16 { u64 low, high; };
 
 // As multidevice/comm/communicator.h and csrc/base/dtype.h number them.
 enum Operator { kSum, kProd, kMin, kMax, kMean };
-enum Type { kBool, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+enum Type { kBool, kUInt8, kInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 
 // Elements: how they are loaded, computed with and stored.
 struct Half { unsigned short bits; };
@@ -66,6 +66,16 @@ template <> struct Number<Truth> {
   typedef int Compute;
   __device__ static int Load(Truth x) { return x.bits != 0; }
   __device__ static Truth Store(int x) { Truth y = {(unsigned char)x}; return y; }
+};
+template <> struct Number<unsigned char> {
+  typedef int Compute;
+  __device__ static int Load(unsigned char x) { return x; }
+  __device__ static unsigned char Store(int x) { return (unsigned char)x; }
+};
+template <> struct Number<signed char> {
+  typedef int Compute;
+  __device__ static int Load(signed char x) { return x; }
+  __device__ static signed char Store(int x) { return (signed char)x; }
 };
 template <> struct Number<Half> {
   typedef float Compute;
@@ -173,6 +183,8 @@ __device__ bool ReduceUnitOf(const Messages& messages, i64 unit, u64 own, u64* r
   const i64 type = messages.args.slot[6], op = OperatorOn(messages.args.slot[5], type);
   switch (type) {
     case kBool: return ReduceUnit<Truth>(messages, op, unit, own, result);
+    case kUInt8: return ReduceUnit<unsigned char>(messages, op, unit, own, result);
+    case kInt8: return ReduceUnit<signed char>(messages, op, unit, own, result);
     case kInt32: return ReduceUnit<int>(messages, op, unit, own, result);
     case kInt64: return ReduceUnit<i64>(messages, op, unit, own, result);
     case kFloat16: return ReduceUnit<Half>(messages, op, unit, own, result);
@@ -269,6 +281,8 @@ extern "C" __global__ void __launch_bounds__(512) hir_peer_reduce(const __grid_c
   const i64 type = args.slot[3], op = OperatorOn(args.slot[2], type);
   switch (type) {
     case kBool: return ReduceAll<Truth>(args, op);
+    case kUInt8: return ReduceAll<unsigned char>(args, op);
+    case kInt8: return ReduceAll<signed char>(args, op);
     case kInt32: return ReduceAll<int>(args, op);
     case kInt64: return ReduceAll<i64>(args, op);
     case kFloat16: return ReduceAll<Half>(args, op);

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InvalidArgument
 from .operand import Operand, axis_name, broadcast_axes, extents_of, stored, tensor_axes, type_of
 from .sizes import Sizes
-from .value_type import INTS, REDUCTION, Axis, ValueType, tensor
+from .value_type import INDICES, REDUCTION, Axis, ValueType, tensor
 
 
 def _element_type(operands: Sequence[Operand], attrs: dict[str, Any]) -> str:
@@ -98,7 +98,7 @@ def _grouped(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes:
         raise InvalidArgument(f"%{x._name} is bool; numbers are needed: cast it first")
     if dtype != other:
         raise InvalidArgument(f"%{x._name} is {dtype}, %{y._name} is {other}; operands have one element type")
-    if type_of(ends).dtype not in INTS:
+    if type_of(ends).dtype not in INDICES:
         raise InvalidArgument(
             f"%{ends._name} is {type_of(ends).dtype}; ends of groups are i32 or i64: cast it first",
         )

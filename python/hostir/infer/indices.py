@@ -20,14 +20,14 @@ from .operand import (
     type_text,
 )
 from .sizes import Sizes
-from .value_type import BROADCAST, INTS, ITERATION, ONE, REDUCTION, Axis, ValueType, check, tensor
+from .value_type import BROADCAST, INDICES, ITERATION, ONE, REDUCTION, Axis, ValueType, check, tensor
 
 _Attrs = dict[str, Any]
 
 
 def _check_indices(operand: Operand) -> None:
     dtype = type_of(operand).dtype
-    if dtype not in INTS:
+    if dtype not in INDICES:
         raise InvalidArgument(f"%{operand._name} is {dtype}; indices are i32 or i64: cast it first")
 
 
@@ -129,7 +129,7 @@ def _index_sum(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes
 
 def _select(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
     x, place = list(tensor_axes(operands[0], sizes)), type_of(operands[1])
-    if place.is_tensor or place.dtype not in INTS:
+    if place.is_tensor or place.dtype not in INDICES:
         what = type_text(operands[1], sizes)
         raise InvalidArgument(f"%{operands[1]._name} is {what}; the index is a host scalar of i32 or i64")
     along = normal_axis(attrs["axis"], len(x))

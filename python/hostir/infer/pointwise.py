@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
 from .operand import Operand, broadcast_axes, dtype_of, tensor_axes, type_of
 from .sizes import Sizes
-from .value_type import FLOATS, INTS, ORDER, ValueType, promoted, scalar, tensor
+from .value_type import FLOATS, INTS, LIMITS, ORDER, ValueType, promoted, scalar, tensor
 
 try:
     from .._pointwise import RULES
@@ -54,14 +53,15 @@ def _refuse(rule: str, operands: Sequence[Operand]) -> InvalidArgument:
     return InvalidArgument(f"%{operand._name} is {type_of(operand).dtype}; {remedy}")
 
 
-def _check_constants(operands: Sequence[Operand]) -> None:
+def _check_constants(operands: Sequence[Operand], dtype: str) -> None:
     """A constant that the operands' type does not hold would wrap, unseen."""
+    least, greatest = LIMITS[dtype]
     for operand in operands:
         number = operand._constant
-        if number is None or type_of(operand).dtype not in INTS or math.fabs(number + 0.5) < 2**31:
+        if number is None or type_of(operand).dtype not in INTS or least <= number <= greatest:
             continue
         raise InvalidArgument(
-            f"%{operand._name} is the constant {number!r}, which i32, the operands' type, does not hold: "
+            f"%{operand._name} is the constant {number!r}, which {dtype}, the operands' type, does not hold: "
             "cast the tensors to i64"
         )
 
@@ -71,8 +71,9 @@ def of_elements(op: str, operands: Sequence[Operand], attrs: dict[str, Any], siz
     types = _types(RULES[op], tuple([(of.dtype, of.axes is not None) for of in given]))
     if types is None:
         raise _refuse(RULES[op], operands)
-    if types[0] == "i32":
-        _check_constants(operands)
+    is_narrow = types[0] in LIMITS and types[0] != "i64"
+    if is_narrow:
+        _check_constants(operands, types[0])
     tensors = [(operand, sizes.value_axes(of)) for operand, of in zip(operands, given, strict=True) if of.is_tensor]
     if not tensors:
         return scalar(types[1])
@@ -80,7 +81,7 @@ def of_elements(op: str, operands: Sequence[Operand], attrs: dict[str, Any], siz
     if any(other != axes for _, other in tensors):
         axes = tuple(broadcast_axes(tensors, sizes))
     made = tensor(types[1], axes)
-    if types[0] != "i32" and sizes.untouched:
+    if not is_narrow and sizes.untouched:
         sizes.known[op, tuple(given)] = made
     return made
 
@@ -88,7 +89,7 @@ def of_elements(op: str, operands: Sequence[Operand], attrs: dict[str, Any], siz
 def _cast(op: str, operands: Sequence[Operand], attrs: dict[str, Any], sizes: Sizes) -> ValueType:
     dtype = dtype_of(attrs)
     if dtype not in ORDER:
-        raise InvalidArgument(f"dtype={dtype} is not an element type (bool, i32, i64, f16, bf16, f32, f64)")
+        raise InvalidArgument(f"dtype={dtype} is not an element type ({', '.join(ORDER)})")
     if type_of(operands[0]).axes is None:
         return scalar(dtype)
     return tensor(dtype, tensor_axes(operands[0], sizes))

@@ -26,7 +26,20 @@ from .operand import (
     type_text,
 )
 from .sizes import Sizes
-from .value_type import BROADCAST, FLOATS, INTS, ITERATION, ONE, Axis, ValueType, promote, scalar, tensor
+from .value_type import (
+    BROADCAST,
+    FLOATS,
+    INDICES,
+    INTS,
+    ITERATION,
+    LIMITS,
+    ONE,
+    Axis,
+    ValueType,
+    promote,
+    scalar,
+    tensor,
+)
 
 _Attrs = dict[str, Any]
 _WIDTH_MAX = 2**40
@@ -207,8 +220,8 @@ def _constant(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes)
     dtype, value = dtype_of(attrs), attrs["value"]
     if dtype in INTS and not (value == value // 1 and abs(value) <= 2**53):
         raise InvalidArgument(f"value={value!r} is not an integer between -2^53 and 2^53")
-    if dtype == "i32" and abs(value + 0.5) > 2**31:
-        raise InvalidArgument(f"value={value!r} does not fit i32")
+    if dtype in LIMITS and not LIMITS[dtype][0] <= value <= LIMITS[dtype][1]:
+        raise InvalidArgument(f"value={value!r} does not fit {dtype}")
     if dtype == "bool" and value not in (0, 1):
         raise InvalidArgument(f"value={value!r} is not a bool (0 or 1)")
     return scalar(dtype)
@@ -250,7 +263,7 @@ def _iota(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> 
 def _random(op: str, operands: Sequence[Operand], attrs: _Attrs, sizes: Sizes) -> ValueType:
     for operand in operands:
         of = type_of(operand)
-        if of.is_tensor or of.dtype not in INTS:
+        if of.is_tensor or of.dtype not in INDICES:
             what = type_text(operand, sizes)
             raise InvalidArgument(f"%{operand._name} is {what}; seed and offset are host scalars of i32 or i64")
     dtype = dtype_of(attrs)

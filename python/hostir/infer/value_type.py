@@ -14,9 +14,11 @@ Axis = tuple[int, Extent]  # Its kind and extent.
 ONE: Axis = (BROADCAST, 1)
 
 AXES_MAX = 16
-ORDER = ("bool", "i32", "i64", "f16", "bf16", "f32", "f64")  # Of promotion.
+ORDER = ("bool", "u8", "i8", "i32", "i64", "f16", "bf16", "f32", "f64")  # Of promotion.
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
-INTS = frozenset(("i32", "i64"))
+LIMITS = {"u8": (0, 2**8 - 1), "i8": (-(2**7), 2**7 - 1), "i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
+INTS = frozenset(LIMITS)
+INDICES = frozenset(("i32", "i64"))
 _PREFIX = {ITERATION: "", BROADCAST: "b:", REDUCTION: "r:"}
 
 
@@ -79,8 +81,10 @@ def tensor(dtype: str, axes: Iterable[Axis]) -> ValueType:
 
 @functools.cache
 def promote(a: str, b: str) -> str:
-    """The least type that holds both."""
+    """The least type that holds both. Raises for u8 with i8, of which none does."""
     low, high = sorted((ORDER.index(a), ORDER.index(b)))
+    if (ORDER[low], ORDER[high]) == ("u8", "i8"):
+        raise InvalidArgument("u8 and i8 together need i16, which is no element type: cast one of them, as to i32")
     return "f32" if (ORDER[low], ORDER[high]) == ("f16", "bf16") else ORDER[high]
 
 

@@ -48,6 +48,9 @@ def _bits(keys: Any) -> np.ndarray[Any, Any]:
 def _by_jax(walk: Walk, equation: Any, values: list[Value]) -> Any:
     """As JAX traces it on the bits of keys."""
     name, params = equation.primitive.name, equation.params
+    if name == "random_bits" and params["bit_width"] != 32:
+        remedy = "draw float32 and convert it: jax.random.uniform(key, shape).astype(jnp.bfloat16)"
+        raise refused(equation, "bits are drawn 32 at a time", remedy)
     functions: dict[str, Callable[..., Any]] = {
         "random_bits": lambda key: threefry_prng_impl.random_bits(key, params["bit_width"], params["shape"]),
         "random_split": lambda key: threefry_prng_impl.split(key, params["shape"]),

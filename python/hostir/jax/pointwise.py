@@ -117,7 +117,8 @@ def _div(walk: Walk, equation: Any, values: list[Value]) -> Any:
     kind = equation.outvars[0].aval.dtype.kind
     if kind not in "iu" or (not isinstance(y, Tensor) and y != 0):
         return made
-    of_zero = (-1 if kind == "i" else (1 << 32) - 1) if is_div else x
+    dtype = equation.outvars[0].aval.dtype
+    of_zero = (-1 if kind == "i" else int(np.iinfo(dtype).max)) if is_div else x
     return walk.ops.where(walk.ops.eq(walk.tensor(values[1]), 0), of_zero, made)
 
 

@@ -22,9 +22,9 @@ _OURS = tuple(
 REMEDIES = {
     "while": "write a Python loop, or lax.scan or lax.fori_loop with constant bounds",
     "conv_general_dilated": "cut patches by reshape and transpose and multiply matrices",
-    "dot_general": "multiply matrices of floats, int32 or int64",
+    "dot_general": "multiply matrices of floats or integers that hostir has",
 }
-_KNOWN = "float32, float64, float16, bfloat16, int32, int64 and bool"
+_KNOWN = "float32, float64, float16, bfloat16, uint8, int8, int32, int64 and bool"
 _DRAW = "draw outside and pass the numbers, or make the key inside from a constant seed: jax.random.key(0)"
 _REMEDY = "compute it outside of the function and pass it as an argument"
 

@@ -16,6 +16,8 @@ from ..values import Tensor
 
 DATA_TYPES = {
     torch.bool: DataType.Bool,
+    torch.uint8: DataType.Byte,
+    torch.int8: DataType.Char,
     torch.int32: DataType.Int32,
     torch.int64: DataType.Int,
     torch.float16: DataType.Half,

@@ -168,16 +168,19 @@ TEST(RoundTo, WideTypes) {
 
 TEST(DType, NamesReadBack) {
   for (DType dtype : kAllDTypes) EXPECT_EQ(ParseDType(DTypeName(dtype)), dtype);
+  std::string names;
+  for (DType dtype : kAllDTypes) names += (names.empty() ? "" : ", ") + std::string(DTypeName(dtype));
+  EXPECT_EQ(names, kDTypeNames);
   EXPECT_FALSE(ParseDType("float").has_value());
   EXPECT_FALSE(ParseDType("").has_value());
 }
 
 TEST(DType, SizesAndKinds) {
-  const int64_t bytes[] = {1, 4, 8, 2, 2, 4, 8};
+  const int64_t bytes[] = {1, 1, 1, 4, 8, 2, 2, 4, 8};
   for (size_t i = 0; i < std::size(kAllDTypes); ++i) EXPECT_EQ(DTypeBytes(kAllDTypes[i]), bytes[i]);
   for (DType dtype : kAllDTypes) {
     EXPECT_EQ(IsFloat(dtype), DTypeName(dtype).find('f') != std::string_view::npos) << DTypeName(dtype);
-    EXPECT_EQ(IsInt(dtype), DTypeName(dtype)[0] == 'i') << DTypeName(dtype);
+    EXPECT_EQ(IsInt(dtype), (DTypeName(dtype)[0] == 'i' || DTypeName(dtype)[0] == 'u')) << DTypeName(dtype);
   }
   EXPECT_EQ(ComputeDType(DType::kFloat16), DType::kFloat32);
   EXPECT_EQ(ComputeDType(DType::kBFloat16), DType::kFloat32);

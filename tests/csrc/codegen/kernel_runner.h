@@ -165,6 +165,8 @@ inline double ToleranceOf(DType dtype) {
     case DType::kFloat16: return 4e-3;
     case DType::kBFloat16: return 3e-2;
     case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: return 0;
   }

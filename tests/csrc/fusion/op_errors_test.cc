@@ -25,7 +25,7 @@ const Case kCases[] = {
     {"pointwise C6", "%x: i32[2], %w: i64[2]", "nextafter(%x, %w)",
      "nextafter: the operands promote to i64; floats are needed: cast them first"},
     {"cast C1", "%x: f32[2]", "cast(%x) {dtype=f8}",
-     "cast: dtype=f8 is not an element type (bool, i32, i64, f16, bf16, f32, f64)"},
+     "cast: dtype=f8 is not an element type (bool, u8, i8, i32, i64, f16, bf16, f32, f64)"},
     {"sum C1", "%x: f64", "sum(%x) {axes=[0], keepdim=false, dtype=null}", "sum: %x is f64; a tensor is needed"},
     {"sum C2", "%x: f32[2, 3]", "sum(%x) {axes=[2], keepdim=false, dtype=null}", "sum: axis 2 is not in [-2, 1]"},
     {"sum C2", "%x: f32[]", "sum(%x) {axes=[0], keepdim=false, dtype=null}", "sum: axis 0 of a tensor without axes"},

@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"test @p() {} }", "line 1: expected the end of the text, got '}'"},
         Bad{"test @p(%x: f32[4], %x: f32[4]) {}", "line 1: %x is defined twice"},
         Bad{"test @p(%x: f31[4]) {}",
-            "line 1: expected a type (bool, i32, i64, f16, bf16, f32, f64, index or event), got "
+            "line 1: expected a type (bool, u8, i8, i32, i64, f16, bf16, f32, f64, index or event), got "
             "'f31'"},
         Bad{"test @p(%x: f32[4) {}", "line 1: expected ',', got ')'"},
         Bad{"test @p(%x: f32[-1]) {}", "line 1: f32[-1]: extent -1 is negative"},

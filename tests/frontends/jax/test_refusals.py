@@ -47,7 +47,7 @@ def adds_up(x: Any) -> Any:
 
 
 def narrows(x: Any) -> Any:
-    return (x * 2).astype(jnp.uint8)
+    return (x * 2).astype(jnp.uint16)
 
 
 def factors(x: Any) -> Any:
@@ -94,19 +94,20 @@ CASES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "bits": (
         draws_16_bits,
-        "hostir.jax: random_bits of key<fry>[] -> uint8[3]: hostir has no uint8, only float32, float64, float16, "
-        "bfloat16, int32, int64 and bool; draw float32 and convert it: "
+        "hostir.jax: random_bits of key<fry>[] -> uint8[3]: bits are drawn 32 at a time; draw float32 and convert it: "
         "jax.random.uniform(key, shape).astype(jnp.bfloat16)",
     ),
     "uint32": (
         adds_up,
         "hostir.jax: reduce_sum of uint32[3,4] -> uint32[]: hostir has no uint32 here, only float32, float64, float16, "
-        "bfloat16, int32, int64 and bool; convert it to one of these before: x.astype(jnp.int32)",
+        "bfloat16, uint8, int8, int32, int64 and bool; convert it to one of these before: "
+        "x.astype(jnp.int32)",
     ),
-    "uint8": (
+    "uint16": (
         narrows,
-        "hostir.jax: convert_element_type of float32[3,4] -> uint8[3,4]: hostir has no uint8, only float32, float64, "
-        "float16, bfloat16, int32, int64 and bool; convert it to one of these before: x.astype(jnp.int32)",
+        "hostir.jax: convert_element_type of float32[3,4] -> uint16[3,4]: hostir has no uint16, only float32, "
+        "float64, float16, bfloat16, uint8, int8, int32, int64 and bool; convert it to one of these before: "
+        "x.astype(jnp.int32)",
     ),
     "cholesky": (
         factors,
@@ -144,21 +145,21 @@ def test_a_primitive_is_refused_by_name(name: str, client: hostir.Client) -> Non
     ("argument", "message"),
     [
         (
-            np.ones((2, 3), np.uint8),
-            "hostir.jax: argument x is uint8[2,3]; hostir has float64, float32, float16, bfloat16, int64, int32, bool: "
-            "convert it before, x.astype(jnp.int32)",
+            np.ones((2, 3), np.uint16),
+            "hostir.jax: argument x is uint16[2,3]; hostir has float64, float32, float16, bfloat16, int64, int32, "
+            "int8, uint8, bool: convert it before, x.astype(jnp.int32)",
         ),
         (
             np.ones(2, np.complex64),
             "hostir.jax: argument x is complex64[2]; hostir has float64, float32, float16, bfloat16, int64, int32, "
-            "bool: convert it before, x.astype(jnp.float32)",
+            "int8, uint8, bool: convert it before, x.astype(jnp.float32)",
         ),
         (
             jax.random.key(0, impl="rbg"),
             "hostir.jax: argument x is a key<rbg>; hostir has keys of JAX's default generator alone: jax.random.key(0)",
         ),
     ],
-    ids=["uint8", "complex64", "key"],
+    ids=["uint16", "complex64", "key"],
 )
 def test_an_argument_is_refused_by_name(argument: Any, message: str, client: hostir.Client) -> None:
     with pytest.raises(hostir.Unimplemented) as caught:

@@ -21,6 +21,8 @@ Status CheckType(const ProductDesc& desc, DType dtype) {
     case DType::kFloat32:
     case DType::kFloat64: return {};
     case DType::kBool:
+    case DType::kUInt8:
+    case DType::kInt8:
     case DType::kInt32:
     case DType::kInt64: break;
   }

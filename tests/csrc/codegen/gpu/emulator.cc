@@ -26,6 +26,7 @@ constexpr std::string_view kHost = R"(
 #include <limits>
 #include <vector>
 typedef unsigned char u8;
+typedef signed char i8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;

@@ -27,6 +27,8 @@ inline double NumberAt(DType dtype, const std::byte* at) {
     case DType::kFloat64: return get(double{});
     case DType::kBFloat16: return static_cast<double>(BFloat16ToFloat(get(uint16_t{})));
     case DType::kFloat16: return static_cast<double>(Float16ToFloat(get(uint16_t{})));
+    case DType::kUInt8: return get(uint8_t{});
+    case DType::kInt8: return get(int8_t{});
     case DType::kInt32: return static_cast<double>(get(int32_t{}));
     case DType::kInt64: return static_cast<double>(get(int64_t{}));
     case DType::kBool: break;

@@ -50,6 +50,8 @@ inline void Put(DType dtype, std::byte* at, int64_t value) {
     case DType::kFloat64: return put(static_cast<double>(value) / 3);
     case DType::kBFloat16: return put(FloatToBFloat16(number));
     case DType::kFloat16: return put(FloatToFloat16(number));
+    case DType::kUInt8:
+    case DType::kInt8: return put(static_cast<uint8_t>(value));
     case DType::kInt32: return put(static_cast<int32_t>(value * 100000007));
     case DType::kInt64: return put(value * 1000000000000007);
     case DType::kBool: break;

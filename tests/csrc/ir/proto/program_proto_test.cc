@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"params {name: 'x' location: 'a.py:1: x'}", "x: an input needs a type (a.py:1: x)"},
         Bad{"params {type {scalar: 'f64'}}", "'' cannot name a value: letters, digits, _ and ., at most 256"},
         Bad{"params {name: 'x' type {scalar: 'float'}}",
-            "x: 'float' is no dtype (bool, i32, i64, f16, bf16, f32, f64)"},
+            "x: 'float' is no dtype (bool, u8, i8, i32, i64, f16, bf16, f32, f64)"},
         Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {}}}}", "x: an extent is neither number nor text"},
         Bad{"params {name: 'x' type {tensor {dtype: 'f32' axes {extent {value: -2}}}}}",
             "x: f32[-2]: extent -2 is negative"},

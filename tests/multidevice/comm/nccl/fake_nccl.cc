@@ -185,6 +185,7 @@ void Fold(const std::vector<const Call*>& calls, size_t offset, size_t count, ch
 
 void Reduce(const std::vector<const Call*>& calls, size_t offset, size_t count, char* out) {
   switch (calls[0]->type) {
+    case ncclInt8: return Fold<Stored<int8_t>>(calls, offset, count, out);
     case ncclUint8: return Fold<Stored<uint8_t>>(calls, offset, count, out);
     case ncclInt32: {
       const bool ordered = calls[0]->op == ncclMin || calls[0]->op == ncclMax;
