@@ -1,10 +1,12 @@
 """Training steps of PyTorch models by hostir.torch, beside eager PyTorch and inductor, on one CPU or one GPU.
 
-torch_step.py [MODEL...] [--device cuda] [--steps N] [--rounds N] [--without inductor] [--json FILE]
+torch_step.py [MODEL...] [--device cuda] [--dtype bfloat16] [--steps N] [--rounds N] [--without inductor]
+              [--json FILE]
 
 Models are the classes of transformers and torchvision with random weights, and some of torch.nn, of sizes that a step
 takes tenths of a second with. First N steps of AdamW with each side from the same weights, on the same batches: the
-greatest differences of losses and gradients from eager's. Then rounds in which all sides make a step in turn: medians,
+greatest differences of losses and gradients from eager's; of bfloat16 from those of a float32 model of the same
+weights, hostir's and eager's. Then rounds in which all sides make a step in turn: medians,
 ratios (above 1: hostir is faster), and the share of FLOPs and bytes that ran on hostir.
 """
 
@@ -176,21 +178,25 @@ class Side:
         return value
 
 
-def differences(sides: dict[str, Side], batch_of: Callable[[], Any], steps: int) -> dict[str, Any]:
-    """The greatest from eager's, of losses and of gradients (by their norms), in some steps."""
-    loss, gradient = 0.0, 0.0
-    ours, theirs = sides["hostir"], sides["eager"]
+def differences(sides: dict[str, Side], exact: Side, batch_of: Callable[[], Any], steps: int) -> dict[str, Any]:
+    """The greatest from `exact`, of losses and of gradients (by their norms), in some steps, of each side."""
+    found = {name: {"loss": 0.0, "gradient": 0.0} for name, side in sides.items() if side is not exact}
     for _ in range(steps):
         batch = batch_of()
         values = {name: side.gradients(batch) for name, side in sides.items()}
-        loss = max(loss, abs(values["hostir"] - values["eager"]))
-        whole = torch.stack([p.grad.norm() for p in theirs.model.parameters() if p.grad is not None]).norm()
-        for p, q in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
-            if q.grad is not None:
-                gradient = max(gradient, float((p.grad - q.grad).norm() / whole))
-        for side in sides.values():
+        if exact not in sides.values():
+            wanted = exact.gradients(batch.float() if batch.is_floating_point() else batch)
+        else:
+            wanted = values["eager"]
+        whole = torch.stack([p.grad.norm() for p in exact.model.parameters() if p.grad is not None]).norm()
+        for name, off in found.items():
+            off["loss"] = max(off["loss"], abs(values[name] - wanted))
+            for p, q in zip(sides[name].model.parameters(), exact.model.parameters(), strict=True):
+                if q.grad is not None:
+                    off["gradient"] = max(off["gradient"], float((p.grad - q.grad).norm() / whole))
+        for side in dict.fromkeys((*sides.values(), exact)):
             side.update()
-    return {"steps": steps, "loss": loss, "gradient": gradient}
+    return {"steps": steps, **found}
 
 
 def timed(sides: dict[str, Side], batch_of: Callable[[], Any], rounds: int, device: str) -> dict[str, list[float]]:
@@ -212,13 +218,21 @@ def measured(name: str, args: argparse.Namespace) -> dict[str, Any]:
     torch._dynamo.reset()
     hostir.torch.reset()
     model, loss, batch_of = MODELS[name]()
-    model = model.to(args.device)
+    dtype = getattr(torch, args.dtype)
+    model = model.to(args.device, dtype)
+
+    def batch() -> Any:
+        made = batch_of().to(args.device)
+        return made.to(dtype) if made.is_floating_point() else made
+
     sides = {side: Side(side, model, loss) for side in SIDES if side not in args.without}
-    differ = differences(sides, lambda: batch_of().to(args.device), args.steps)
-    taken = timed(sides, lambda: batch_of().to(args.device), args.rounds, args.device)
+    exact = sides["eager"] if dtype == torch.float32 else Side("eager", copy.deepcopy(model).float(), loss)
+    differ = differences(sides, exact, batch, args.steps)
+    taken = timed(sides, batch, args.rounds, args.device)
     report = hostir.torch.report()
     row = {
         "model": name,
+        "dtype": args.dtype,
         "parameters": sum(p.numel() for p in model.parameters()),
         "differences": differ,
         "pairs": args.rounds,
@@ -239,7 +253,10 @@ def line_of(row: dict[str, Any]) -> str:
     ratios = [f"{row[f'{side}_ratio_quartiles'][1]:.2f} x {side}" for side in SIDES if f"{side}_ratio_quartiles" in row]
     share = f"{row['flops_share']:.1%} of FLOPs, {row['bytes_share']:.1%} of bytes"
     differ = row["differences"]
-    off = f"losses off by {differ['loss']:.1e}, gradients by {differ['gradient']:.1e}"
+    shown = [side for side in ("hostir", "eager") if side in differ]
+    off = ", ".join(
+        f"{s} off by {differ[s]['loss']:.1e} (losses), {differ[s]['gradient']:.1e} (gradients)" for s in shown
+    )
     return f"{row['model']:8} {', '.join(times)}: {', '.join(ratios)}; {share}; {off}"
 
 
@@ -248,6 +265,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; without: all")
     torch_rows.arguments(parser, "steps of each side that are timed")
     parser.add_argument("--steps", type=int, default=20, help="whose losses and gradients are compared")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--without", action="append", default=[], choices=SIDES[:2], help="a side that is left out")
     args = parser.parse_args()
     torch_rows.run("torch_step.py", args, args.models or MODELS, measured, line_of)

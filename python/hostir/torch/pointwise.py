@@ -74,8 +74,11 @@ def _rounded_div(low: Lowering, out: Any, x: Any, y: Any, rounding_mode: str | N
     if out.dtype.is_floating_point:  # As Python's: 1.0 // 0.1 is 9, though the quotient rounds to 10.
         whole = ops.round(ops.truediv(ops.sub(x, ops.remainder(x, y)), y))
         return ops.where(ops.eq(y, 0), ops.truediv(x, y), whole)
-    whole = x if rounding_mode == "trunc" else ops.sub(x, ops.remainder(x, y))
-    return ops.div(whole, y)
+    quotient = ops.div(x, y)
+    if rounding_mode == "trunc":
+        return quotient
+    is_above = ops.ne(ops.remainder(x, y), ops.fmod(x, y))  # x - remainder may wrap.
+    return ops.sub(quotient, ops.cast(is_above, low.data_type(out)))
 
 
 @lowers("floor_divide.default")
