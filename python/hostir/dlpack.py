@@ -37,8 +37,9 @@ class _Tensor(ctypes.Structure):
 
 
 _NAME = b"dltensor"
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(  # No other library's prototype.
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 class _Lent:

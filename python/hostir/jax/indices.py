@@ -156,7 +156,7 @@ def _gather(walk: Walk, equation: Any, values: list[Value]) -> Any:
         fill = equation.params["fill_value"]
         if fill is None:
             fill = float("nan") if out.dtype.kind not in "iub" else least(out.dtype)
-            fill = (1 << 32) - 1 if out.dtype.kind == "u" else fill
+            fill = int(np.iinfo(out.dtype).max) if out.dtype.kind == "u" else fill
         taken = walk.ops.where(places.beside(places.inside, window), taken, fill)
     # [batch..., k, window...]: k becomes its axes, which go to their places, axes of 1 among them.
     lead, here = places.lead, [*places.indices_batching, *places.others]

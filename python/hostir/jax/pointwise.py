@@ -233,9 +233,9 @@ def _sharding_constraint(walk: Walk, equation: Any, values: list[Value]) -> Any:
 
 def least(dtype: np.dtype[Any]) -> bool | int | float:
     """No element is below it."""
-    return False if dtype.kind == "b" else int(np.iinfo(dtype).min) if dtype.kind == "i" else -math.inf
+    return False if dtype.kind == "b" else int(np.iinfo(dtype).min) if dtype.kind in "iu" else -math.inf
 
 
 def greatest(dtype: np.dtype[Any]) -> bool | int | float:
     """No element is above it."""
-    return True if dtype.kind == "b" else int(np.iinfo(dtype).max) if dtype.kind == "i" else math.inf
+    return True if dtype.kind == "b" else int(np.iinfo(dtype).max) if dtype.kind in "iu" else math.inf

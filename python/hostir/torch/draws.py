@@ -26,7 +26,7 @@ def is_random(node: torch.fx.Node) -> bool:
 def seed() -> int:
     """For one run of a program: the next number of PyTorch's generator on the host, which ``manual_seed`` sets and
     checkpoints of activations set back."""
-    return int(torch.randint(_SEEDS, (), dtype=torch.int64).item())
+    return int(torch.randint(_SEEDS, (), dtype=torch.int64, device="cpu").item())
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,6 +49,10 @@ def _draws(*names: str) -> Callable[[Lowered], Lowered]:
     return lowers(*names, unless=_unless)
 
 
+def _carried(low: Lowering, out: Any) -> DataType:
+    return DataType.Double if low.data_type(out) is DataType.Double else DataType.Float
+
+
 @_draws("rand.default", "rand_like.default")
 def _rand(low: Lowering, out: Any, *_: Any, **__: Any) -> Tensor:
     return low.ops.uniform(0, 1, low.shape(out), *low.draw(), low.data_type(out))
@@ -56,7 +60,9 @@ def _rand(low: Lowering, out: Any, *_: Any, **__: Any) -> Tensor:
 
 @_draws("uniform.default")
 def _uniform(low: Lowering, out: Any, _: Any, least: Any = 0.0, beyond: Any = 1.0, **__: Any) -> Tensor:
-    return low.ops.uniform(least, beyond, low.shape(out), *low.draw(), low.data_type(out))
+    drawn = low.ops.uniform(least, beyond, low.shape(out), *low.draw(), _carried(low, out))
+    made = low.ops.cast(drawn, low.data_type(out))
+    return low.ops.where(low.ops.ge(made, beyond), least, made)  # Rounded up to it.
 
 
 @_draws("randn.default", "randn_like.default")
@@ -83,10 +89,12 @@ def _bernoulli(low: Lowering, out: Any, _: Any, chance: Any = 0.5, **__: Any) ->
 
 @_draws("exponential.default")
 def _exponential(low: Lowering, out: Any, _: Any, rate: Any = 1.0, **__: Any) -> Tensor:
-    data_type = DataType.Double if low.data_type(out) is DataType.Double else DataType.Float
-    drawn = low.ops.uniform(0, 1, low.shape(out), *low.draw(), data_type)
+    """None is 0, by which samplers divide: 0 stands for what is below half of a step."""
+    carried = _carried(low, out)
+    drawn = low.ops.uniform(0, 1, low.shape(out), *low.draw(), carried)
+    drawn = low.ops.maximum(drawn, 2.0**-54 if carried is DataType.Double else 2.0**-25)
     made = low.ops.div(low.ops.log1p(low.ops.neg(drawn)), -rate)  # 1 is never drawn: no logarithm of 0.
-    return low.ops.cast(made, low.data_type(out))
+    return low.ops.maximum(low.ops.cast(made, low.data_type(out)), torch.finfo(out.dtype).smallest_normal)
 
 
 @_draws("randint.default", "randint.low", "randint_like.default", "randint_like.low_dtype")

@@ -11,6 +11,8 @@ import torch
 
 from ..definition import FusionDefinition
 from ..dtypes import DataType
+from ..errors import InvalidArgument
+from ..infer.value_type import LIMITS
 from ..location import location_text, on_behalf_of
 from ..values import Tensor
 
@@ -25,6 +27,8 @@ DATA_TYPES = {
     torch.float32: DataType.Float,
     torch.float64: DataType.Double,
 }
+
+_FLOATS = (DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double)
 
 Lowered = Callable[..., Any]
 Refusal = Callable[[torch.fx.Node], str]
@@ -212,11 +216,28 @@ class Lowering:
         if value is None or out is None:
             return value
         wanted = self.data_type(out)
+        if value.data_type in _FLOATS and wanted in (DataType.Byte, DataType.Char):
+            value = self.ops.cast(
+                value, DataType.Int
+            )  # As PyTorch: a cast to 8 bits saturates, that of integers wraps.
         return value if value.dtype == wanted.numpy else self.ops.cast(value, wanted)
+
+    def held(self, value: Any, data_type: DataType) -> Any:
+        """A number that fills a tensor, as its type holds it: of uint8 negative ones count from 256. Raises
+        InvalidArgument where PyTorch finds that it does not fit."""
+        if data_type.value not in LIMITS or isinstance(value, Tensor):
+            return value
+        least, greatest = LIMITS[data_type.value]
+        number = int(value) if math.isfinite(value) else greatest + 1
+        if data_type is DataType.Byte and -greatest <= number < 0:
+            return number & greatest
+        if not least <= number <= greatest:
+            raise InvalidArgument(f"{value!r} does not fit {data_type.value}")
+        return number
 
     def tensor(self, value: Any, dtype: DataType, shape: Sequence[int] = ()) -> Tensor:
         """``value``, where it is a number as a tensor."""
-        return value if isinstance(value, Tensor) else self.ops.full(list(shape), value, dtype)
+        return value if isinstance(value, Tensor) else self.ops.full(list(shape), self.held(value, dtype), dtype)
 
     def expanded(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """``value`` broadcast to ``shape``, whose leading axes it may lack."""

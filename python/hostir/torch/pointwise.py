@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import InvalidArgument
 from ..values import Tensor
 from .lowering import Lowering, lowers
 
@@ -51,6 +52,8 @@ def _rsub(low: Lowering, out: Any, x: Any, y: Any, alpha: Any = 1) -> Tensor:
 def _power(low: Lowering, out: Any, x: Tensor, exponent: Any) -> Tensor:
     if exponent == 2:
         return low.ops.mul(x, x)
+    if exponent < 0 and not out.dtype.is_floating_point:
+        raise InvalidArgument(f"{exponent} is no exponent of integers")
     return low.ops.pow(x, exponent)
 
 
@@ -95,7 +98,7 @@ def _where(low: Lowering, out: Any, condition: Tensor, x: Any, y: Any) -> Tensor
         y = low.typed(y, out)
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = low.tensor(x, dtype)
-    return low.expanded(low.ops.where(condition, x, y), low.shape(out))
+    return low.expanded(low.ops.where(condition, low.held(x, dtype), low.held(y, dtype)), low.shape(out))
 
 
 @lowers("clamp.default", "clamp.Tensor")
@@ -137,7 +140,7 @@ def _same(low: Lowering, out: Any, x: Tensor, **_: Any) -> Tensor:
 
 @lowers("fill.Scalar")
 def _fill(low: Lowering, out: Any, x: Tensor, value: Any) -> Tensor:
-    return low.ops.full(low.shape(out), value, low.data_type(out))
+    return low.tensor(value, low.data_type(out), low.shape(out))
 
 
 @lowers("copy.default")

@@ -38,7 +38,11 @@ _register("max", "amax.default", "max.default")
 _register("min", "amin.default", "min.default")
 
 
-@lowers("var_mean.correction")
+def _whole(node: torch.fx.Node) -> str:
+    return "" if node.args[0].meta["val"].is_floating_point() else "integers"  # Of which PyTorch has none.
+
+
+@lowers("var_mean.correction", unless=_whole)
 def _var_mean(
     low: Lowering, out: Any, x: Tensor, axes: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> list[Tensor]:
@@ -46,7 +50,7 @@ def _var_mean(
     return list(low.ops.var_mean(x, _axes(x, axes), correction=correction, keepdim=keepdim))
 
 
-@lowers("var.correction")
+@lowers("var.correction", unless=_whole)
 def _var(low: Lowering, out: Any, x: Tensor, axes: Any = None, correction: Any = 1, keepdim: bool = False) -> Tensor:
     return low.ops.var(x, _axes(x, axes), 1 if correction is None else int(correction), keepdim)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..errors import InvalidArgument
 from ..values import Tensor
 from .lowering import Lowering, lowers
 
@@ -118,6 +119,8 @@ def _flip(low: Lowering, out: Any, x: Tensor, axes: list[int]) -> Tensor:
 
 @lowers("constant_pad_nd.default")
 def _pad(low: Lowering, out: Any, x: Tensor, widths: list[int], value: Any = 0) -> Tensor:
+    if low.held(value, low.data_type(out)) != value:
+        raise InvalidArgument(f"{value!r} is no {out.dtype}")
     return low.ops.pad(x, widths, value)
 
 
@@ -157,7 +160,7 @@ def _joined(low: Lowering, x: Tensor, part: Tensor, axis: int, first: int, last:
 @lowers("full.default", "full_like.default", "scalar_tensor.default", "new_full.default")
 def _full(low: Lowering, out: Any, *arguments: Any, fill_value: Any = None, **_: Any) -> Tensor:
     value = arguments[-1] if fill_value is None else fill_value
-    return low.ops.full(low.shape(out), value, low.data_type(out))
+    return low.tensor(value, low.data_type(out), low.shape(out))
 
 
 @lowers("zeros.default", "zeros_like.default", "new_zeros.default")

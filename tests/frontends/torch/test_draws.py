@@ -60,6 +60,20 @@ def test_mean_and_deviation(name: str) -> None:
     assert not _in_pytorch()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_is_never_drawn(dtype: Any) -> None:
+    """The end of a range, and the 0 by which samplers divide."""
+    x = torch.zeros(COUNT * 16, dtype=dtype)
+    ranged, waits = _compiled(lambda x: (x.clone().uniform_(1, 2), x.clone().exponential_(1)))(x)
+    assert ranged.min() >= 1 and ranged.max() < 2 and waits.min() > 0
+    assert abs(ranged.double().mean() - 1.5) < 0.005 and abs(waits.double().mean() - 1) < 0.005
+
+
+def test_the_default_device_does_not_matter() -> None:
+    with torch.device("meta"):
+        _compiled(lambda x: torch.rand_like(x) + x)(torch.zeros(8, device="cpu"))
+
+
 def test_the_seed_is_pytorchs() -> None:
     draw = _compiled(lambda x: (torch.rand_like(x) + x, torch.rand_like(x) + x))
     x = torch.zeros(1000)

@@ -75,6 +75,40 @@ def test_uint8_with_int8_is_pytorchs() -> None:
     assert made.dtype == torch.int16 and torch.equal(made, (a + b) * 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("given", [torch.float32, torch.float16, torch.float64])
+def test_floats_beyond_the_type_wrap(dtype: Any, given: Any) -> None:
+    x = torch.tensor([-1, -0.5, 255.5, 256, 300, -200, 127.9, -128.5, 1e4], dtype=given)
+    made = torch.compile(lambda x: ((x * 1).to(dtype), (x / 2).to(dtype) + 1), backend="hostir")(x)
+    assert torch.equal(made[0], x.to(dtype)) and torch.equal(made[1], (x / 2).to(dtype) + 1)
+    assert not hostir.torch.report().fallen
+
+
+FILLS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "full_like": lambda a, b, n: torch.full_like(a, n) + a,
+    "fill": lambda a, b, n: a.clone().fill_(n) + a,
+    "masked_fill": lambda a, b, n: (a + 1).masked_fill(b, n),
+    "where": lambda a, b, n: torch.where(b, a + 1, n),
+    "pad": lambda a, b, n: torch.nn.functional.pad(a + 1, (1, 2), value=n),
+    "index_fill": lambda a, b, n: (a + 1).index_fill(0, torch.tensor([0, 2]), n),
+}
+
+
+@pytest.mark.parametrize("number", [-1, -129, 255, 300])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("name", FILLS)
+def test_numbers_that_fill(name: str, dtype: Any, number: int) -> None:
+    """The same values, or eager's error."""
+    a, fill = _drawn(dtype, -128), FILLS[name]
+    try:
+        wanted = fill(a, a > 5, number)
+    except RuntimeError as error:
+        with pytest.raises(type(error)):
+            torch.compile(lambda a: fill(a, a > 5, number), backend="hostir")(a)
+        return
+    assert torch.equal(torch.compile(lambda a: fill(a, a > 5, number), backend="hostir")(a), wanted)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
 def test_floored_quotients_at_the_limits(dtype: Any) -> None:
     least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
