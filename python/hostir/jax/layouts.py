@@ -34,7 +34,11 @@ def tracing_on(mesh: DeviceMesh | None) -> contextlib.AbstractContextManager[Any
     """While a function is traced: its PartitionSpecs are of the mesh. JAX before 0.7 has no way to say so without
     devices of its own; there a NamedSharding of an AbstractMesh names it."""
     told = getattr(jax.sharding, "use_abstract_mesh", None)
-    return contextlib.nullcontext() if mesh is None or told is None else told(AbstractMesh(mesh.shape, mesh.names))
+    if mesh is None or told is None:
+        return contextlib.nullcontext()
+    auto = (jax.sharding.AxisType.Auto,) * len(mesh.shape)  # From 0.11 on JAX's default has types say shardings.
+    context: contextlib.AbstractContextManager[Any] = told(AbstractMesh(mesh.shape, mesh.names, axis_types=auto))
+    return context
 
 
 def sharding_of(given: Any, mesh: DeviceMesh | None, rank: int, what: str) -> Sharding | None:
