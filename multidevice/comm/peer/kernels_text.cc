@@ -159,22 +159,25 @@ struct Messages {
 template <typename T>
 __device__ bool ReduceUnit(const Messages& messages, i64 op, i64 unit, u64 own, u64* result) {
   typedef typename Number<T>::Compute Compute;
-  constexpr int kElements = 8 / (int)sizeof(T);
+  constexpr int kElements = 8 / (int)sizeof(T), kAtOnce = kElements < 4 ? kElements : 4;  // More of 8 bits are spilled.
   const i64 ranks = messages.args.slot[7], place = messages.args.slot[8];
-  Compute sum[kElements];
-  for (i64 from = 0; from < ranks; ++from) {
-    Elements<u64, T> next;
-    next.word = own;
-    if (from != place && !messages.Await(from, unit, &next.word)) return false;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      const Compute x = Number<T>::Load(next.element[i]);
-      sum[i] = from == 0 ? x : Combine(op, sum[i], x);
-    }
-  }
   Elements<u64, T> out;
 #pragma unroll
-  for (int i = 0; i < kElements; ++i) out.element[i] = Number<T>::Store(Finish(op, sum[i], ranks));
+  for (int first = 0; first < kElements; first += kAtOnce) {
+    Compute sum[kAtOnce];
+    for (i64 from = 0; from < ranks; ++from) {
+      Elements<u64, T> next;
+      next.word = own;
+      if (from != place && !messages.Await(from, unit, &next.word)) return false;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const Compute x = Number<T>::Load(next.element[first + i]);
+        sum[i] = from == 0 ? x : Combine(op, sum[i], x);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) out.element[first + i] = Number<T>::Store(Finish(op, sum[i], ranks));
+  }
   *result = out.word;
   return true;
 }
