@@ -68,11 +68,11 @@ INVALID: list[tuple[str, Call]] = [
     ),
     ("cat: axis 'x' is not an integer", lambda fd, x: fd.ops.cat([x, x], dim="x")),  # type: ignore[arg-type]
     (
-        "complex64 is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
+        "complex64 is no element type; there are float64, float32, float16, bfloat16, int64, int32, int8, uint8, bool",
         lambda fd, x: fd.ops.cast(x, np.complex64),
     ),
     (
-        "'floot' is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
+        "'floot' is no element type; there are float64, float32, float16, bfloat16, int64, int32, int8, uint8, bool",
         lambda fd, x: as_data_type("floot"),
     ),
     (">f4 is big-endian; convert it first: array.astype(np.float32)", lambda fd, x: as_data_type(np.dtype(">f4"))),
@@ -83,7 +83,7 @@ INVALID: list[tuple[str, Call]] = [
     ("define_tensor: shape has 2 entries, contiguity 1", lambda fd, x: fd.define_tensor([2, 3], contiguity=[True])),
     ("define_tensor: sizes has 2 entries, strides 1", lambda fd, x: fd.define_tensor(sizes=[2, 3], strides=[1])),
     (
-        "None is no element type; there are float64, float32, float16, bfloat16, int64, int32, bool",
+        "None is no element type; there are float64, float32, float16, bfloat16, int64, int32, int8, uint8, bool",
         lambda fd, x: fd.define_tensor(shape=[2], dtype=None),
     ),
     ("define_tensor: 9223372036854775808 does not fit 64 bits", lambda fd, x: fd.define_tensor(shape=[2**63])),
