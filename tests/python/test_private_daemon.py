@@ -148,6 +148,10 @@ def test_its_log_goes_to_a_file(daemon_program: str, tmp_path: Path, way: str) -
             if way == "closed at once":
                 file.close()
             assert client._daemon is not None
+            for _ in range(1000):  # It serves a moment before it says so.
+                if "ready address=" in path.read_text():
+                    break
+                client.status()
             assert "ready address=" in path.read_text()
             tail = client._daemon.log_tail()
             assert "ready address=" in tail if way in ("path", "Path") else tail.startswith("(it went where")
