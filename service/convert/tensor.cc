@@ -12,7 +12,7 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// What travels has numbers of its own: a new type gets the next one, whatever its place in the order of promotion.
+// The wire has numbers of its own: a new type gets the next one, whatever its place in the order of promotion.
 constexpr std::pair<DType, pb::DType> kNumbers[] = {
     {DType::kBool, pb::DTYPE_BOOL},       {DType::kInt32, pb::DTYPE_INT32},       {DType::kInt64, pb::DTYPE_INT64},
     {DType::kFloat16, pb::DTYPE_FLOAT16}, {DType::kBFloat16, pb::DTYPE_BFLOAT16}, {DType::kFloat32, pb::DTYPE_FLOAT32},

@@ -30,7 +30,10 @@ def seed() -> int:
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """PyTorch's decomposition draws in the type of ``x``: in bfloat16 0.1 is then 26 of 256."""
+    """PyTorch's decomposition draws in the type of ``x``: in bfloat16 0.1 is then 26 of 256. Eager's numbers are those
+    of its own op, which is left whole for them."""
+    if config.fallback_random:
+        return NotImplemented
     if train is False or p in (0, 1):
         made: tuple[torch.Tensor, torch.Tensor] = native_dropout(x, p, train)
         return made

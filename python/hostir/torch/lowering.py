@@ -12,7 +12,7 @@ import torch
 from ..definition import FusionDefinition
 from ..dtypes import DataType
 from ..errors import InvalidArgument
-from ..infer.value_type import LIMITS
+from ..infer.value_type import FLOATS, LIMITS
 from ..location import location_text, on_behalf_of
 from ..values import Tensor
 
@@ -27,8 +27,6 @@ DATA_TYPES = {
     torch.float32: DataType.Float,
     torch.float64: DataType.Double,
 }
-
-_FLOATS = (DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double)
 
 Lowered = Callable[..., Any]
 Refusal = Callable[[torch.fx.Node], str]
@@ -216,7 +214,7 @@ class Lowering:
         if value is None or out is None:
             return value
         wanted = self.data_type(out)
-        if value.data_type in _FLOATS and wanted in (DataType.Byte, DataType.Char):
+        if value.data_type.value in FLOATS and wanted in (DataType.Byte, DataType.Char):
             value = self.ops.cast(
                 value, DataType.Int
             )  # As PyTorch: a cast to 8 bits saturates, that of integers wraps.
