@@ -771,7 +771,7 @@ def new_values() -> Iterator[Case]:
     scalars: list[tuple[str, str, int]] = [
         ("size", "size(%0) {axis=-1}", 6),
         ("extent", "extent() {value=2*i0 + i1}", 14),
-        ("constant", "constant() {value=3.0, dtype=i64}", 3),  # u8 has none below 0.
+        ("constant", "constant() {value=3.0, dtype=i64}", 3),
     ]
     for op, call, value in scalars:
         for name, shape in (("a matrix", (4, 6)), ("a row", (1, 6)), ("no rows", (0, 6))):
@@ -788,6 +788,15 @@ def new_values() -> Iterator[Case]:
                 ),
                 symbols=True,
             )
+    yield Case(
+        "constant",
+        "below 0",
+        (Input((4, 6), values=plain),),
+        "%n: i64 = constant() {value=-3.0, dtype=i64}\nmul(%0, %n)",
+        lambda dtype, x: rounded(x.astype(F64 if dtype in FLOATS else I64) * -3, I64 if dtype == BOOL else dtype),
+        tuple(dtype for dtype in ALL if dtype != U8),  # mul refuses it there.
+        symbols=True,
+    )
     yield Case(
         "extent",
         "one axis",
