@@ -203,7 +203,9 @@ Result<std::vector<DescriptorExchange::Message>> DescriptorExchange::Exchange(st
                                                                               int fd, base::Nanos timeout) {
   const base::Nanos end = Now() + timeout;
   for (int64_t other : ranks) {
-    if (other != rank_) HIR_TRY(Send(peers_[static_cast<size_t>(other)], what, yes, fd, end));
+    if (other == rank_) continue;
+    const Status sent = Send(peers_[static_cast<size_t>(other)], what, yes, fd, end);
+    if (!sent.ok()) return sent.WithContext(Cat("rank ", other, " cannot be reached"));
   }
   std::vector<Message> received;
   for (int64_t other : ranks) {
