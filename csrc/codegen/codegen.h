@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -39,6 +40,8 @@ struct Launch {
   std::vector<const ir::Expr*> extents;
   std::vector<const ir::Value*> scalars;
   const ir::Expr* grid = nullptr;  // Independent pieces of work; 0 is legal and runs nothing.
+  // Inputs and outputs, by their numbers, that may be one memory: AllowInPlace.
+  std::vector<std::pair<size_t, size_t>> in_place = {};
 };
 
 struct LoopNest;  // csrc/codegen/loop_nest.h
@@ -61,6 +64,10 @@ using Strides = std::unordered_map<const ir::Value*, std::vector<const ir::Expr*
 // expressions of the group's graph. `sizes` choose among schedules; a plan that is wrong for other sizes has guards.
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,
                         const Sizes& sizes, const Strides& strides = {});
+
+// Whether `output` may lie in the memory of `input`: each of its elements is written behind all that is read of the one
+// that lies there, of which nothing is read elsewhere. Then the code of `plan` is made so that it is true.
+bool AllowInPlace(KernelPlan& plan, const ir::Value& input, const ir::Value& output);
 
 // Code for one plan: bytes a loader of the same backend understands.
 struct Artifact {

@@ -36,7 +36,8 @@ int64_t GrainOf(const LoopNest& nest) {
 
 // The module of kernel `i` of `plan`.
 Result<std::string> EmitModule(const KernelPlan& plan, size_t i, const Target& target) {
-  Emitter emitter(*plan.nests[i], target);
+  const auto& in_place = plan.launches[i].in_place;
+  Emitter emitter(*plan.nests[i], target, !in_place.empty());
   HIR_ASSIGN(const std::string function, emitter.Run(base::Cat("k", i)));
   // A division of 64 bits is one, and not a branch to one of 32 where both numbers fit: those of indices stand outside
   // of the innermost loops, and the branches and blocks of all of them would be compiled.
@@ -46,7 +47,13 @@ Result<std::string> EmitModule(const KernelPlan& plan, size_t i, const Target& t
   base::Append(out, "\n", function, "attributes #0 = { nounwind \"target-cpu\"=\"", target.cpu,
                "\" \"target-features\"=\"", target.features, kTuning, "\" \"prefer-vector-width\"=\"",
                target.vector_bytes * 8, "\" }\nattributes #1 = { nounwind willreturn memory(none) }\n!0 = !{i32 1}\n",
-               AliasScopes(static_cast<int>(plan.nests[i]->tensors.size())));
+               AliasScopes(plan.nests[i]->tensors.size(), [&](size_t a, size_t b) {
+                 const size_t outputs = plan.launches[i].inputs.size();  // Behind them.
+                 return std::ranges::any_of(in_place, [&](const auto& pair) {
+                   const size_t output = outputs + pair.second;
+                   return (a == pair.first && b == output) || (a == output && b == pair.first);
+                 });
+               }));
   return out;
 }
 

@@ -25,7 +25,8 @@ bool IsOneTrip(const V& begin, const V& end, const V& step) {
 
 }  // namespace
 
-Emitter::Emitter(const LoopNest& nest, const Target& target) : nest_(nest), target_(target), math_(pool_) {
+Emitter::Emitter(const LoopNest& nest, const Target& target, bool in_place)
+    : nest_(nest), target_(target), in_place_(in_place), math_(pool_) {
   writer_.fma = target.fma;
   writer_.half = target.half;
   writer_.avx512 = target.vector_bytes == 64;
@@ -159,9 +160,7 @@ void Emitter::EmitAhead(const Phase& ahead) {
   const Loop& inner = ahead.loops.back();
   OpenLoops(std::span(ahead.loops).first(ahead.loops.size() - 1), [&] {
     EmitVectors(inner.variable, pool_.Import(inner.begin), pool_.Import(inner.end),
-                {.lanes = LanesFor(inner), .masked = HasMasks()}, [&](int) {
-                  for (const Store& store : ahead.stores) EmitStore(store);
-                });
+                {.lanes = LanesFor(inner), .masked = HasMasks()}, [&](int) { EmitStores(ahead.stores); });
   });
 }
 
@@ -216,7 +215,7 @@ void Emitter::EmitLoop(const V& begin, const V& end, const V& step, const std::f
 void Emitter::EmitRowPhase(const Phase& phase) {
   if (phase.loops.empty()) {
     lanes_ = {};
-    for (const Store& store : phase.stores) EmitStore(store);
+    EmitStores(phase.stores);
     return;
   }
   const Loop& inner = phase.loops.back();
@@ -252,7 +251,7 @@ void Emitter::EmitRowPhase(const Phase& phase) {
       EmitCarried(phase);
       EmitSaves();
       if (rows_together_.empty()) EmitPrefetches(copy, copies);  // Else done, for each.
-      for (const Store& store : phase.stores) EmitStore(store);
+      EmitStores(phase.stores);
     });
   });
   for (size_t k = 0; k < phase.accumulators.size(); ++k) {
@@ -290,7 +289,7 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
         Accumulate(phase.accumulators[k], address.name);
       }
       EmitPrefetches(copy, copies);
-      for (const Store& store : phase.stores) EmitStore(store);
+      EmitStores(phase.stores);
     });
   });
   for (size_t k = 0; k < phase.accumulators.size(); ++k) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,7 +24,8 @@ class Emitter {
  public:
   using Element = fusion::Element;
 
-  Emitter(const LoopNest& nest, const Target& target);
+  // `in_place`: some input may lie where an output does.
+  Emitter(const LoopNest& nest, const Target& target, bool in_place);
 
   // The function "@NAME", the kernel; declarations gather in writer().declarations.
   Result<std::string> Run(const std::string& name);
@@ -149,7 +151,7 @@ class Emitter {
   V EmitInMemoryOrder(const V& value);
   V EmitInPairs(const V& value);
   std::optional<V> EmitWidenedPairs(const Element* convert, int guard);
-  bool EmitStoreOfPairs(const Store& store);
+  std::function<void()> PrepareStoreOfPairs(const Store& store);  // Null: `store` is something else.
 
   // prefetch.cc: what a row to come reads first is asked for while this one is finished.
   void ChoosePrefetched(const Region& region);
@@ -219,10 +221,9 @@ class Emitter {
 
   // memory.cc: loads and stores.
   V EmitLoad(const Element* element, int guard, size_t level);
-  void EmitStore(const Store& store) {
-    if (EmitStoreOfPairs(store)) return;
-    EmitStoreOf(store.tensor, store.index, EmitElement(store.value, 0));
-  }
+  void EmitStores(std::span<const Store> stores);
+  // The value of one, now; the function writes it, in the same place of the code or behind it.
+  std::function<void()> PrepareStore(const Store& store);
   void EmitStoreOf(int tensor, std::span<const Element* const> index, V value);
   // Stores a vector in memory's order, past the caches where the tensor is larger than they are and the address allows
   // it: a whole one alone.
@@ -258,6 +259,7 @@ class Emitter {
 
   const LoopNest& nest_;
   const Target& target_;
+  const bool in_place_;
   ir::ExprPool pool_;
   IndexMath math_;
   Writer writer_;

@@ -239,16 +239,16 @@ std::string AliasScopeOf(int tensor) {
   return Cat(", !alias.scope !", ScopeId(tensor) + 1, ", !noalias !", ScopeId(tensor) + 2);
 }
 
-std::string AliasScopes(int num_tensors) {
+std::string AliasScopes(size_t num_tensors, const std::function<bool(size_t, size_t)>& may_share) {
   std::string out = Cat("!", kDomain, " = distinct !{!", kDomain, "}\n");
-  for (int i = 0; i < num_tensors; ++i) {
-    const int id = ScopeId(i);
+  for (size_t i = 0; i < num_tensors; ++i) {
+    const int id = ScopeId(static_cast<int>(i));
     base::Append(out, "!", id, " = distinct !{!", id, ", !", kDomain, "}\n!", id + 1, " = !{!", id, "}\n!", id + 2,
                  " = !{");
     std::string_view separator;
-    for (int other = 0; other < num_tensors; ++other) {
-      if (other == i) continue;
-      base::Append(out, separator, "!", ScopeId(other));
+    for (size_t other = 0; other < num_tensors; ++other) {
+      if (other == i || may_share(i, other)) continue;
+      base::Append(out, separator, "!", ScopeId(static_cast<int>(other)));
       separator = ", ";
     }
     out += "}\n";

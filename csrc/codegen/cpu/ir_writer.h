@@ -87,6 +87,7 @@ std::string Typed(const V& value);  // "float %v3"
 // What follows an access of tensor number `tensor` of a function, none of which overlap where one is written; and the
 // metadata that this names, for functions of up to `num_tensors`. Metadata 0 is not of these.
 std::string AliasScopeOf(int tensor);
-std::string AliasScopes(int num_tensors);
+// `may_share`: whether two of them may be one memory.
+std::string AliasScopes(size_t num_tensors, const std::function<bool(size_t, size_t)>& may_share);
 
 }  // namespace hir::codegen::cpu

@@ -174,6 +174,23 @@ void Emitter::EmitMaskedStore(const Tensor& tensor, const V& value, const V& add
                MaskFor(0), ")", ScopeOf(Cat("%t", &tensor - nest_.tensors.data())), "\n");
 }
 
+std::function<void()> Emitter::PrepareStore(const Store& store) {
+  if (std::function<void()> of_pairs = PrepareStoreOfPairs(store)) return of_pairs;
+  const V value = EmitElement(store.value, 0);
+  return [this, &store, value] { EmitStoreOf(store.tensor, store.index, value); };
+}
+
+void Emitter::EmitStores(std::span<const Store> stores) {
+  if (!in_place_) {
+    for (const Store& store : stores) PrepareStore(store)();
+    return;
+  }
+  // All that is read comes first: one may be stored where another's value is read.
+  std::vector<std::function<void()>> prepared;
+  for (const Store& store : stores) prepared.push_back(PrepareStore(store));
+  for (const auto& write : prepared) write();
+}
+
 void Emitter::EmitStoreOf(int slot, std::span<const Element* const> index, V value) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot)];
   const Ty type = MemoryTypeOf(tensor.dtype);

@@ -98,17 +98,17 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   return writer_.CastTo(code, "bitcast", all, Ty::kF32);
 }
 
-// Whether `store` was one of bfloat16 made of float32 at neighbours, and has been written.
-bool Emitter::EmitStoreOfPairs(const Store& store) {
+// Of bfloat16 made of float32, at neighbours.
+std::function<void()> Emitter::PrepareStoreOfPairs(const Store& store) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
   const Element* value = store.value;
   if (!lanes_.paired || tensor.dtype != DType::kBFloat16 || value->kind != Element::Kind::kConvert ||
       value->args[0]->dtype != DType::kFloat32) {
-    return false;
+    return {};
   }
   const ir::Expr* offset = OffsetOf(store.index, tensor, 0);
   const auto affine = SplitLanes(offset);
-  if (!affine || !affine->stride->IsConst(1)) return false;
+  if (!affine || !affine->stride->IsConst(1)) return {};
   std::string& code = Here();
   const int lanes = lanes_.count / 2;
   const V x = writer_.Splat(code, EmitElement(value->args[0], 0), 2 * lanes);
@@ -127,8 +127,7 @@ bool Emitter::EmitStoreOfPairs(const Store& store) {
     both = writer_.Binary(code, "or", even, writer_.Binary(code, "and", half(lanes), upper));
   }
   const V address = AddressOf(Cat("%t", store.tensor), Ty::kI16, EmitExpr(offset), code);
-  EmitStream(tensor, both, address);
-  return true;
+  return [this, &tensor, both, address] { EmitStream(tensor, both, address); };
 }
 
 }  // namespace hir::codegen::cpu

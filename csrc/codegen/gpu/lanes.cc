@@ -128,6 +128,8 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
     for (const Element* factor : product.factors) factors.push_back(ValueText(factor, 0));
     Line(product.name, " += ", base::Join(factors, " * "), ";");
   }
+  // All that is read comes first: one may be stored where another's value is read (Launch::in_place).
+  std::vector<std::string> writes;
   for (const Store& store : stores) {
     const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;
     const auto vector = std::ranges::find(vectors, &store, &Vector::store);
@@ -138,8 +140,9 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
       continue;
     }
     const std::string value = StoredText(store.value, dtype);
-    Line("st_", Suffix(dtype), "(", AddressOf(store.tensor, store.index), ", ", value, ");");
+    writes.push_back(Cat("st_", Suffix(dtype), "(", AddressOf(store.tensor, store.index), ", ", value, ");"));
   }
+  for (const std::string& write : writes) Line(write);
   if (!has_lanes) return;
   const std::string lane = Close();
   lane_level_ = 0;

@@ -67,6 +67,11 @@ class EmulatedPrograms {
         auto plan = Plan(view, "g", kHopper, sizes);
         ASSERT_TRUE(plan.ok()) << plan.status().ToString() << "\n" << program.what;
         piece.plan = std::move(*plan);
+        for (const ir::Output& output : program.graph->outputs) {
+          if (groups.size() > 1 || output.alias == nullptr) continue;  // Others may read the input.
+          if (AllowInPlace(piece.plan, *output.alias, *output.value)) piece.in_place[output.value] = output.alias;
+        }
+        num_in_place_ += piece.in_place.size();
         const auto number = emulator_.Add(piece.plan);
         ASSERT_TRUE(number.ok()) << number.status().ToString() << "\n" << program.what;
         piece.number = *number;
@@ -78,6 +83,7 @@ class EmulatedPrograms {
   }
 
   size_t size() const { return programs_.size(); }
+  size_t num_in_place() const { return num_in_place_; }  // Outputs that are written where an input is.
   Status Build() { return emulator_.Build(); }
   // REQUIRES: Build. Of the program that was added as the `number`-th.
   Result<std::vector<HostTensor>> Outputs(size_t number) { return Run(programs_[number]); }
@@ -106,7 +112,8 @@ class EmulatedPrograms {
   struct Piece {
     segment::Group group;
     KernelPlan plan;
-    int number = -1;  // -1: the interpreter's.
+    int number = -1;                                             // -1: the interpreter's.
+    std::map<const ir::Value*, const ir::Value*> in_place = {};  // Outputs that lie in an input.
   };
   struct Program {
     std::string what;
@@ -162,17 +169,25 @@ class EmulatedPrograms {
       workspaces.push_back(
           Place(std::vector<std::byte>(static_cast<size_t>(bytes), std::byte{0xa5}), DType::kFloat64, false));
     }
-    std::map<const ir::Value*, Memory> stored;
+    std::map<const ir::Value*, Memory> memories;
+    const auto place_of = [&](const ir::Value* value) {
+      const auto found = piece.in_place.find(value);
+      return found == piece.in_place.end() ? value : found->second;
+    };
+    for (const auto& [output, input] : piece.in_place) {  // A kernel need not read it.
+      const HostTensor tensor = fusion::Stored(*input->type, whole.at(input));
+      memories[input] = Place(tensor.bytes, tensor.dtype, shifted);
+    }
     std::map<const ir::Value*, HostTensor> shapes;
     for (size_t k = 0; k < piece.plan.launches.size(); ++k) {
       const Launch& launch = piece.plan.launches[k];
       for (const ir::Value* input : launch.inputs) {
-        if (stored.contains(input)) continue;
+        if (memories.contains(input)) continue;
         const HostTensor tensor = fusion::Stored(*input->type, whole.at(input));
-        stored[input] = Place(tensor.bytes, tensor.dtype, shifted);
+        memories[input] = Place(tensor.bytes, tensor.dtype, shifted);
       }
       for (const ir::Value* output : launch.outputs) {
-        if (stored.contains(output)) continue;
+        if (shapes.contains(output)) continue;
         HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*output->type, program.symbols));
         const std::vector<ir::Axis> axes = ir::ValueAxes(*output->type);
         for (size_t i = 0; i < shape.size(); ++i) {
@@ -180,13 +195,13 @@ class EmulatedPrograms {
         }
         HostTensor tensor = fusion::ZeroTensor(output->type->dtype, shape);
         std::memset(tensor.bytes.data(), 0x7b, tensor.bytes.size());  // A kernel writes every byte.
-        stored[output] = Place(tensor.bytes, tensor.dtype, shifted);
+        if (place_of(output) == output) memories[output] = Place(tensor.bytes, tensor.dtype, shifted);
         shapes[output] = std::move(tensor);
       }
       std::vector<int64_t> args;
       const auto pass = [&](Memory& memory) { args.push_back(reinterpret_cast<int64_t>(memory.data())); };
-      for (const ir::Value* input : launch.inputs) pass(stored[input]);
-      for (const ir::Value* output : launch.outputs) pass(stored[output]);
+      for (const ir::Value* input : launch.inputs) pass(memories.at(input));
+      for (const ir::Value* output : launch.outputs) pass(memories.at(place_of(output)));
       for (const int workspace : launch.workspaces) pass(workspaces[static_cast<size_t>(workspace)]);
       for (const ir::Expr* extent : launch.extents) {
         HIR_ASSIGN(const int64_t value, fusion::ValueOf(extent, program.symbols));
@@ -203,7 +218,7 @@ class EmulatedPrograms {
     for (const ir::Value* output : piece.group.outputs) {
       if (output->type->kind != ir::TypeKind::kTensor) continue;
       HostTensor tensor = shapes.at(output);
-      Memory& memory = stored.at(output);
+      Memory& memory = memories.at(place_of(output));
       std::memcpy(tensor.bytes.data(), memory.data(), tensor.bytes.size());
       for (size_t i = 0; i < memory.bytes.size(); ++i) {
         const bool is_own = i >= memory.offset && i < memory.offset + tensor.bytes.size();
@@ -233,6 +248,7 @@ class EmulatedPrograms {
   base::Prng prng_;
   Emulator emulator_;
   std::vector<Program> programs_;
+  size_t num_in_place_ = 0;
 };
 
 }  // namespace hir::codegen::gpu

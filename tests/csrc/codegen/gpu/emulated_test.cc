@@ -7,6 +7,7 @@
 
 #include "tests/csrc/codegen/every_pointwise.h"
 #include "tests/csrc/codegen/gpu/emulated_programs.h"
+#include "tests/property/in_place_programs.h"
 #include "tests/property/program_generator.h"
 
 namespace hir::codegen::gpu {
@@ -16,6 +17,25 @@ using base::Cat;
 
 #define SKIP_WITHOUT_COMPILER() \
   if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine"
+
+// Outputs in the memory of inputs, in vectors and element by element.
+TEST(Emulated, InPlace) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(12);
+  size_t wanted = 0;
+  for (const char* dtype : {"f32", "bf16", "f64"}) {
+    for (const testing::InPlaceProgram& program : testing::InPlacePrograms(dtype)) {
+      if (!program.is_pointwise) continue;
+      for (const int64_t rows : {1, 0, 67}) {
+        const auto outputs = std::ranges::count(program.in_place, ' ') + (program.in_place.empty() ? 0 : 1);
+        wanted += static_cast<size_t>(outputs);
+        programs.Add(program.text, {{"i0", rows}, {"i1", rows == 67 ? 136 : 5}});
+      }
+    }
+  }
+  EXPECT_EQ(programs.num_in_place(), wanted);
+  programs.Check();
+}
 
 TEST(Emulated, Pointwise) {
   SKIP_WITHOUT_COMPILER();
