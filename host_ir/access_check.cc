@@ -20,7 +20,7 @@ AccessCheck::AccessCheck(const ir::Graph& graph, const RankClass& ranks, ir::Exp
     : ranks_(ranks), pool_(pool), stage_(stage) {
   for (const ir::Output& output : graph.outputs) {
     returned_.insert(output.value->id);
-    if (output.alias != nullptr) returned_.insert(output.alias->id);
+    if (output.alias != nullptr && output.alias != output.value) replaced_by_[output.alias] = output.value;
   }
   ir::ForEachOp(graph.body, [this](ir::Op* op) {
     for (size_t i = 0; i < op->operands.size(); ++i) {
@@ -77,6 +77,7 @@ Status AccessCheck::RunStep(const Step& step) {
     const Base& base = bases_[access.region.base->id];
     if (Writes(access.access)) HIR_TRY(CheckWritable(step, access));
     if (Reads(access.access)) HIR_TRY(CheckInitialised(step, access, base));
+    if (Reads(access.access)) HIR_TRY(CheckNotReplaced(step, access, base));
     if (stage_ != Stage::kUnordered) HIR_TRY(CheckOrdered(step, access, base));
   }
   const Point point = order_.Queue(step.stream);
@@ -108,8 +109,13 @@ Status AccessCheck::CheckContiguous(const Step& step) {
   return {};
 }
 
-// In place: the forms that communications know.
+// In place: the forms that communications know; and a kernel's output that may lie in an input, as its plan allows.
 bool AccessCheck::InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, const AccessedRegion& b) {
+  if (CodeOf(op) == HostOp::kLaunch) {
+    const auto replaced = replaced_by_.find(op.operands[static_cast<size_t>(a.operand)]);
+    return replaced != replaced_by_.end() && replaced->second == op.operands[static_cast<size_t>(b.operand)] &&
+           a.access == Access::kRead && b.access == Access::kWrite;
+  }
   if (CodeOf(op) != HostOp::kCommunication) return false;
   const std::string_view type = op.Name("type");
   const bool gathers = type == "gather" || type == "allgather";
@@ -146,20 +152,30 @@ Status AccessCheck::CheckWithinOp(const Step& step) {
 }
 
 Status AccessCheck::CheckWritable(const Step& step, const AccessedRegion& access) {
-  const ir::Value* base = access.region.base;
+  const ir::Value* base = MemoryOf(*step.op, access);
   if (base->def != nullptr || returned_.contains(base->id)) return {};
   return Refuse(*step.op, 9, Cat(Name(*step.op, access), " is an input, which is not returned, and is written"));
 }
 
 Status AccessCheck::CheckInitialised(const Step& step, const AccessedRegion& access, const Base& base) {
   if (base.partly_seen) return {};
-  const ir::Value* memory = access.region.base;
+  const ir::Value* memory = MemoryOf(*step.op, access);
   if (memory->def == nullptr && !empty_at_start_.contains(memory->id)) return {};
   std::vector<const Region*> parts;
   for (const Region& region : base.written) parts.push_back(&region);
   if (ProveCovered(pool_, access.region, parts)) return {};
   return Refuse(*step.op, 7,
                 Cat(Name(*step.op, access), " is read, and nothing has written ", parts.empty() ? "it" : "all of it"));
+}
+
+// It may lie there or not.
+Status AccessCheck::CheckNotReplaced(const Step& step, const AccessedRegion& access, const Base& base) {
+  const ir::Value* input = MemoryOf(*step.op, access);
+  const auto replaced = replaced_by_.find(input);
+  if (replaced == replaced_by_.end() || base.written.empty()) return {};
+  return Refuse(*step.op, 19,
+                Cat(Name(*step.op, access), " is read after %", replaced->second->name,
+                    " has been written, which may lie in its memory"));
 }
 
 Status AccessCheck::CheckOrdered(const Step& step, const AccessedRegion& access, const Base& base) {
@@ -201,6 +217,10 @@ void AccessCheck::Remember(const Step& step, const Point& point, const AccessedR
   base.partly_seen |= step.cut;
   const auto known = [&](const Region& region) { return Identical(region, access.region); };
   if (std::none_of(base.written.begin(), base.written.end(), known)) base.written.push_back(access.region);
+}
+
+const ir::Value* AccessCheck::MemoryOf(const ir::Op& op, const AccessedRegion& access) {
+  return BaseOf(op.operands[static_cast<size_t>(access.operand)]);
 }
 
 std::string AccessCheck::Name(const ir::Op& op, const AccessedRegion& access) const {

@@ -45,19 +45,23 @@ class AccessCheck {
   Status CheckContiguous(const Step& step);
   Status CheckWithinOp(const Step& step);
   Status CheckInitialised(const Step& step, const AccessedRegion& access, const Base& base);
+  Status CheckNotReplaced(const Step& step, const AccessedRegion& access, const Base& base);
   Status CheckOrdered(const Step& step, const AccessedRegion& access, const Base& base);
   Status CheckWritable(const Step& step, const AccessedRegion& access);
   void Remember(const Step& step, const Point& point, const AccessedRegion& access);
   bool InPlaceIsLegal(const ir::Op& op, const AccessedRegion& a, const AccessedRegion& b);
+  // The parameter or alloc by which `op` refers to it; that of an output may be an input's.
+  static const ir::Value* MemoryOf(const ir::Op& op, const AccessedRegion& access);
   std::string Name(const ir::Op& op, const AccessedRegion& access) const;
 
   const RankClass& ranks_;
   ir::ExprPool& pool_;
   const Stage stage_;
   Order order_;
-  std::map<int, Base> bases_;     // By value id.
-  std::set<int> returned_;        // The parameters that are outputs.
-  std::set<int> empty_at_start_;  // Those that are written here and take over no input.
+  std::map<int, Base> bases_;                                 // By value id.
+  std::set<int> returned_;                                    // The parameters that are outputs.
+  std::set<int> empty_at_start_;                              // Those that are written here and take over no input.
+  std::map<const ir::Value*, const ir::Value*> replaced_by_;  // Inputs, by another's memory. Lookups only.
 };
 
 }  // namespace hir::host

@@ -46,6 +46,9 @@ class Unroller {
     for (const ir::Value* param : graph.params) {
       if (param->type->kind == ir::TypeKind::kTensor) regions_.emplace(param, WholeOf(pool, *param));
     }
+    for (const ir::Output& output : graph.outputs) {  // Perhaps it lies there.
+      if (output.alias != nullptr) regions_.insert_or_assign(output.value, regions_.at(output.alias));
+    }
   }
 
   Status Run(const ir::Block& block) {

@@ -42,7 +42,7 @@ Part PartOf(const ir::Op& communication, int64_t rank);
 struct AccessedRegion {
   int operand = 0;
   Access access = Access::kNone;
-  Region region;
+  Region region;  // Of an output that may lie in the memory of an input: of that input.
   // What all iterations of the loops around come to that are not unrolled whole, one a loop, the innermost first.
   std::vector<std::shared_ptr<const Region>> hulls = {};
 };

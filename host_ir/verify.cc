@@ -15,8 +15,17 @@ using base::Cat;
 
 Status CheckOutputs(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs) {
-    if (output.value->def == nullptr && output.value->type->kind == ir::TypeKind::kTensor) continue;
-    return InvalidArgument(Cat("return: (H17) %", output.value->name, " is not a parameter that is a buffer"));
+    if (output.value->def != nullptr || output.value->type->kind != ir::TypeKind::kTensor)
+      return InvalidArgument(Cat("return: (H17) %", output.value->name, " is not a parameter that is a buffer"));
+    if (output.alias == nullptr || output.alias == output.value) continue;
+    const auto fail = [&](std::string_view why) {
+      return InvalidArgument(Cat("return: (H19) %", output.value->name, " alias %", output.alias->name, ": ", why));
+    };
+    if (ToString(*output.value->type) != ToString(*output.alias->type)) return fail("they are of two types");
+    for (const ir::Output& other : graph.outputs) {
+      if (other.value == output.alias) return fail("the input is returned, too");
+      if (&other != &output && other.value == output.value) return fail("the output is returned twice");
+    }
   }
   return {};
 }

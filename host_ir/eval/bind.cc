@@ -152,14 +152,17 @@ Status EvaluatorImpl::BindParams(std::span<const Argument> arguments, Binding::S
   return {};
 }
 
-// The verifier takes parameters for separate memory. Inputs may share theirs.
+// The verifier takes parameters for separate memory. Inputs may share theirs; an output may lie in the input that it
+// takes over.
 Status EvaluatorImpl::CheckOverlap(const Binding::State& state) const {
   for (size_t i = 0; i < code_.params.size(); ++i) {
     if (!code_.param_written[i]) continue;
     const device::Buffer& written = state.buffers[static_cast<size_t>(code_.params[i].buffer)];
     for (size_t j = 0; j < code_.params.size(); ++j) {
       if (j == i || !code_.param_used[j]) continue;
-      if (!device::Overlap(written, state.buffers[static_cast<size_t>(code_.params[j].buffer)])) continue;
+      const device::Buffer& other = state.buffers[static_cast<size_t>(code_.params[j].buffer)];
+      if (!device::Overlap(written, other)) continue;
+      if (code_.param_replaced[i] == static_cast<int>(j) && written.data == other.data) continue;
       return InvalidArgument(Cat("%", program_.graph().params[i]->name, ", which the program writes, overlaps %",
                                  program_.graph().params[j]->name));
     }

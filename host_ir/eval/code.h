@@ -145,6 +145,7 @@ struct Code {
   std::vector<int> symbols = {};                           // Slots of HostProgram::symbols(), in order.
   std::vector<TensorCode> params = {};                     // In order; buffer -1 for a host scalar or index.
   std::vector<bool> param_used, param_written;             // On this rank.
+  std::vector<int> param_replaced;                         // The input in whose memory it may lie; -1: it does not.
   int num_buffers = 0, num_args = 0, num_streams = 1;
 
   std::vector<Instr> instrs = {};

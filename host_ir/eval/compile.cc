@@ -30,6 +30,10 @@ Status Compiler::CompileParams() {
   }
   code_.param_used.assign(graph_.params.size(), false);
   code_.param_written.assign(graph_.params.size(), false);
+  code_.param_replaced.assign(graph_.params.size(), -1);
+  for (const ir::Output& output : graph_.outputs) {
+    if (output.alias != nullptr) code_.param_replaced[static_cast<size_t>(output.value->index)] = output.alias->index;
+  }
   return {};
 }
 

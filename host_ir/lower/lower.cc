@@ -91,10 +91,12 @@ class Lowering {
       if (!level.buffer.contains(output.value)) {
         level.buffer[output.value] = host_->AddParam(output.value->name, Import(*output.value->type));
       }
-      host_->outputs.push_back(
-          {level.buffer[output.value], output.alias == nullptr ? nullptr : level.buffer[output.alias]});
+      host_->outputs.push_back({level.buffer[output.value]});
     }
     HIR_TRY(LowerGroups());
+    for (size_t i = 0; i < local.outputs.size(); ++i) {
+      if (MayReplace(local.outputs[i])) host_->outputs[i].alias = level.buffer[local.outputs[i].alias];
+    }
     for (const ir::Guard& guard : local.guards) {
       HIR_TRY(host_->AddGuard(
           {guard.kind, host_->exprs().Import(guard.left), host_->exprs().Import(guard.right), guard.reason}));
@@ -116,6 +118,58 @@ class Lowering {
     }
     for (size_t i = 0; i < at_->program->groups.size(); ++i) HIR_TRY(LowerGroup(i));
     return {};
+  }
+
+  // Whether `output` may lie in the memory of the input that it takes over: nothing reads that once it is written, and
+  // what writes it reads each element before.
+  bool MayReplace(const ir::Output& output) {
+    if (output.alias == nullptr || output.value->def == nullptr) return false;
+    for (const ir::Output& other : program_.graph->outputs) {
+      if (other.value == output.alias || (&other != &output && other.value == output.value)) return false;
+    }
+    const Value* const input = at_->buffer.at(output.alias);
+    const Value* const made = at_->buffer.at(output.value);
+    if (ir::ToString(*input->type) != ir::ToString(*made->type)) return false;
+    const Op* writer = nullptr;
+    bool may = true;
+    ir::ForEachOp(host_->body, [&](Op* op) {
+      const auto touches = [&](const Value* memory, bool (*how)(Access)) {
+        for (size_t i = 0; i < op->operands.size(); ++i) {
+          if (BaseOf(op->operands[i]) == memory && how(AccessOf(*op, static_cast<int>(i)))) return true;
+        }
+        return false;
+      };
+      const bool reads = touches(input, Reads);
+      const bool writes = touches(made, Writes);
+      if (writer == nullptr && writes) {
+        writer = op;
+        may = may && !IsInLoop(*op) && (!reads || MayReplaceIn(*op, *input, *made, output));
+      } else if (writer != nullptr) {
+        may = may && !reads;
+      }
+    });
+    return may && writer != nullptr;
+  }
+
+  static bool IsInLoop(const Op& op) {
+    for (const Op* around = op.parent->owner; around != nullptr; around = around->parent->owner) {
+      if (CodeOf(*around) == HostOp::kFor) return true;
+    }
+    return false;
+  }
+
+  // The same of one op, which reads the input and writes the output.
+  bool MayReplaceIn(const Op& op, const Value& input, const Value& made, const ir::Output& output) {
+    if (CodeOf(op) != HostOp::kLaunch) return false;
+    for (const Value* operand : op.operands) {  // Their parts may lie anywhere.
+      const Value* const base = BaseOf(operand);
+      if (operand != base && (base == &input || base == &made)) return false;
+    }
+    for (codegen::KernelPlan& plan : lowered_.kernels) {
+      const auto is_it = [&](const codegen::Launch& launch) { return launch.kernel == op.Name("kernel"); };
+      if (std::ranges::any_of(plan.launches, is_it)) return codegen::AllowInPlace(plan, *output.alias, *output.value);
+    }
+    return false;
   }
 
   // From the level's pool into the host program's, where the indices of loops have their names.

@@ -53,8 +53,13 @@ TEST_P(Pipeline, PlansEveryProgram) {
     const auto on_gpu = PlanOf(program, codegen::kHopper);
     ASSERT_TRUE(on_gpu.ok()) << on_gpu.status().ToString();
     for (const host::ProgramPlan* made : {&*plan, &*on_gpu}) {
-      for (const codegen::KernelPlan& kernel : made->kernels)
+      for (const codegen::KernelPlan& kernel : made->kernels) {
         features["kernels in parts, of 3 and more launches"] += kernel.launches.size() > 2 ? 1 : 0;
+        for (const codegen::Launch& launch : kernel.launches)
+          features["inputs written where they are read"] += std::ssize(launch.in_place);
+      }
+      for (const ir::Output& output : made->host->outputs)
+        features["outputs that may lie in an input"] += output.alias != nullptr ? 1 : 0;
     }
     for (const codegen::KernelPlan& kernel : on_gpu->kernels) {
       const auto cuda = codegen::gpu::EmitCuda(kernel);

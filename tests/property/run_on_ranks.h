@@ -35,7 +35,8 @@ struct RankRunOptions {
 };
 
 // The outputs, gathered. `inputs`: one a parameter, whole, broadcast axes written out. Outputs are poisoned before
-// the run, and copies of one block on several ranks are compared bit by bit.
+// the run, but those that may lie in the memory of an input, which three seeds of four have there; and copies of one
+// block on several ranks are compared bit by bit.
 // Errors: those of any stage; kInternal where two ranks' copies differ.
 Result<std::vector<fusion::HostTensor>> RunOnRanks(host::ProgramPlan& plan, std::span<const fusion::HostTensor> inputs,
                                                    const RankRunOptions& options);
