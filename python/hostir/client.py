@@ -449,12 +449,15 @@ class Client:
         deadline: float | None,
         profile: bool = False,
         timeline: bool = False,
+        keeps_inputs: bool = False,
     ) -> tuple[Any, Any]:
-        """What ``run`` returns, and the daemon's reply."""
+        """What ``run`` returns, and the daemon's reply. ``keeps_inputs``: an output that is made in the memory of an
+        input is that input's array, and no other input is consumed."""
         end = None if deadline is None else time.monotonic() + _milliseconds(deadline, "deadline") / 1000
         values = inputs_.bind(fd, inputs)
         compiled = self._compile(fd)
         request = pb.RunRequest(session_id=self._session, program_id=compiled.program_id, wait=wait)
+        request.keeps_inputs = keeps_inputs
         request.profile, request.timeline = profile, timeline
         request.timeout_ms = _milliseconds(timeout, "timeout") if timeout is not None else 0
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
@@ -492,10 +495,7 @@ class Client:
             return self._call(self._stub.Run, request, retry=compile_again, location=location)
 
         result = self._when_there_is_room(attempt, patience)
-        for output in compiled.outputs:
-            if output.HasField("alias_input") and output.alias_input in arrays:
-                arrays[output.alias_input]._lose(f"was consumed by a run of {fd.name} ({location})")
-        outputs = tuple(self._array(tensor, location, int(result.run_id)) for tensor in result.outputs)
+        outputs = self._outputs(compiled, arrays, result, location, None if keeps_inputs else fd.name)
         if not wait:
             self._backlog.add(outputs)
         return outputs if fd._output_tree is None else unflatten(fd._output_tree, outputs), result
@@ -718,6 +718,23 @@ class Client:
             raise FailedPrecondition(located(message))
         if array._gone:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
+
+    def _outputs(
+        self, compiled: Any, inputs: dict[int, Array], reply: Any, location: str, consumer: str | None
+    ) -> tuple[Array, ...]:
+        """The arrays of a run, which ``consumer``, a program, has made in place of some of its inputs."""
+        run = int(reply.run_id)
+        made = [self._array(tensor, location, run) for tensor in reply.outputs]
+        for place, output in enumerate(compiled.outputs):
+            old = inputs.get(output.alias_input) if output.HasField("alias_input") else None
+            if old is None:
+                continue
+            if consumer is not None:
+                old._lose(f"was consumed by a run of {consumer} ({location})")
+            elif old._handle == made[place]._handle:
+                made[place]._lose("is another's")
+                made[place], old._run, old._origin = old, run, location
+        return tuple(made)
 
     def _array(self, tensor: Any, origin: str, run: int = 0) -> Array:
         spec = wire.spec_of(tensor.spec)

@@ -232,7 +232,8 @@ class FusionDefinition:
     # --- outputs ------------------------------------------------------------------------------------------------
 
     def add_output(self, output: Any, alias_input: Any = None) -> None:
-        """Makes ``output`` a result of the program. With ``alias_input``, a run consumes that input's handle.
+        """Makes ``output`` a result of the program. With ``alias_input``, a run consumes that input's array, and
+        writes the output in its memory where it reads each element before, and nobody else has the array.
 
         ``output`` is a tensor, or a dict, list or (named) tuple of such, nested at will: a run then returns its results
         in that structure. ``alias_input`` is nested as ``output`` is. Raises InvalidArgument for host scalars, and for

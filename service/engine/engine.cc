@@ -211,8 +211,9 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     return Unavailable(base::Cat("the plan of ", program->plan().name(), " for these sizes was evicted; try again"));
   }
   Accepted accepted;
-  std::vector<std::string> consumed;
-  Status made = MakeOutputs(request, job, accepted, consumed);
+  Replaced replaced;
+  Status made = MakeOutputs(request, job, accepted, replaced);
+  const std::vector<std::shared_ptr<Tensor>> inputs = replaced.in_place.empty() ? decltype(job.inputs)() : job.inputs;
   if (made.ok()) {
     job.run = accepted.run = runs_ + 1;
     job.done = std::move(request.done);
@@ -226,13 +227,19 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     made = sequencer_.Post(std::move(job));
   }
   if (!made.ok()) {
+    for (const auto& [output, input] : replaced.in_place) {
+      const Named& of = accepted.outputs[output];
+      store_.PutBack(request.session, of.handle, inputs[input]);
+      of.tensor->readiness()->Settle(made);  // Whoever waits for it.
+    }
     for (const Named& output : accepted.outputs) {
-      (void)store_.Free(request.session, std::span(&output.handle, 1));  // Fails if the session has just ended.
+      if (!output.is_inputs)
+        (void)store_.Free(request.session, std::span(&output.handle, 1));  // Fails without session.
     }
     return made;
   }
   ++runs_;
-  (void)store_.Free(request.session, consumed);
+  (void)store_.Free(request.session, replaced.consumed);
   return accepted;
 }
 
@@ -313,12 +320,29 @@ std::function<void(const Status&, base::Nanos)> Engine::Timed(std::function<void
   };
 }
 
-Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted,
-                           std::vector<std::string>& consumed) {
+std::shared_ptr<Tensor> Engine::MakeInPlace(const RunRequest& request, const RunJob& job, size_t output) {
+  const auto& param = job.program->plan().outputs(static_cast<int>(output));
+  if (!param.in_place() || !param.has_alias_input()) return nullptr;
+  const int input = param.alias_input();
+  const std::shared_ptr<Tensor>& old = job.inputs[static_cast<size_t>(input)];
+  if (old == nullptr || std::ranges::find(request.brought, input) != request.brought.end()) return nullptr;
+  auto made = std::make_shared<Tensor>(old->spec(), old->shared_shards(), TensorState::kPending);
+  const auto& handle = std::get<std::string>(request.args[static_cast<size_t>(input)]);
+  return store_.Replace(request.session, handle, old, made) ? made : nullptr;
+}
+
+Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, Replaced& replaced) {
   const auto& plan = job.program->plan();
   for (int i = 0; i < plan.outputs_size(); ++i) {
     const auto& param = plan.outputs(i);
-    std::shared_ptr<Tensor> tensor;
+    std::shared_ptr<Tensor> tensor = MakeInPlace(request, job, static_cast<size_t>(i));
+    if (tensor != nullptr) {
+      const auto input = static_cast<size_t>(param.alias_input());
+      replaced.in_place.emplace_back(i, input);
+      accepted.outputs.push_back({std::get<std::string>(request.args[input]), tensor, /*is_inputs=*/true});
+      job.outputs.push_back(std::move(tensor));
+      continue;
+    }
     bool is_new = false;
     if (param.has_same_as_input()) {
       tensor = job.inputs[static_cast<size_t>(param.same_as_input())];
@@ -326,10 +350,9 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
       tensor = accepted.outputs[static_cast<size_t>(param.same_as_output())].tensor;
     } else {
       HIR_ASSIGN(TensorSpec spec, job.program->OutputSpec(i, job.sizes));
-      // The handle of an aliased input is consumed, but its memory is free only when the run is over: nothing proves
-      // that kernels read an element of the input before they write there.
-      if (param.has_alias_input()) {
-        consumed.push_back(std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
+      // Its memory is free when the run is over.
+      if (param.has_alias_input() && !request.keeps_inputs) {
+        replaced.consumed.push_back(std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
       }
       HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store_.Allocate(request.session, spec, TensorStore::Use::kOutput));
       tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);

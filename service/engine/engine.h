@@ -101,6 +101,7 @@ class Engine {
   struct Named {
     std::string handle;
     std::shared_ptr<Tensor> tensor;
+    bool is_inputs = false;  // The handle is that of the input in whose memory it is made: its owner has it already.
   };
   using RunArg = std::variant<std::string, double, int64_t, bool>;  // A handle, or a number.
   struct RunRequest {
@@ -115,7 +116,9 @@ class Engine {
     int64_t request = 0;
     std::shared_ptr<::hostir::v1::RunProfile> profile = {};  // As of RunJob, as the next.
     std::shared_ptr<std::string> timeline = {};
-    std::string trace = {};  // As of RunJob.
+    std::string trace = {};         // As of RunJob.
+    std::vector<int> brought = {};  // Arguments whose handles are the caller's to free: no output gets one.
+    bool keeps_inputs = false;      // Those are not consumed in whose memory nothing is made.
   };
   struct Accepted {
     int64_t run = 0;
@@ -250,7 +253,14 @@ class Engine {
   void Grant(const std::string& session, std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,
                                                         const RunJob& job) const;
-  Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, std::vector<std::string>& consumed);
+  // What becomes of a run's inputs when it is accepted.
+  struct Replaced {
+    std::vector<std::string> consumed;                // Handles.
+    std::vector<std::pair<size_t, size_t>> in_place;  // Outputs, and the inputs in whose memory they are made.
+  };
+  Status MakeOutputs(const RunRequest& request, RunJob& job, Accepted& accepted, Replaced& replaced);
+  // In the memory of the input that it takes over; null: that has to stay, or to go.
+  std::shared_ptr<Tensor> MakeInPlace(const RunRequest& request, const RunJob& job, size_t output);
 
   const EngineOptions options_;
   const std::string id_ = RandomId();

@@ -134,6 +134,7 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
   for (size_t i = 0; i < plan.local.outputs.size(); ++i) {
     SetParam(plan.local.outputs[i], out.add_outputs());
     SetSharedMemory(*plan.local.graph, i, out.mutable_outputs(static_cast<int>(i)));
+    out.mutable_outputs(static_cast<int>(i))->set_in_place(plan.host->outputs[i].alias != nullptr);
   }
   std::set<std::string> replans;
   for (const codegen::KernelPlan& kernels : plan.kernels) {

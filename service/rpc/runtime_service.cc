@@ -315,6 +315,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
   Engine::RunRequest run = {
       request.session_id(), request.program_id(), {}, request.timeout_ms(), request.deadline_ms()};
   run.request = call->id();
+  run.keeps_inputs = request.keeps_inputs();
   run.trace = call->trace();
   if (request.profile() && request.timeline()) {
     return call->ClaimAndEnd(InvalidArgument(
@@ -333,6 +334,7 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     Result<std::string> stored = brought->Store(request.program_id(), i, arg.tensor());
     if (!stored.ok()) return call->ClaimAndEnd(stored.status());
     run.args.push_back(*std::move(stored));
+    run.brought.push_back(i);
   }
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {
@@ -343,7 +345,9 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
   const std::string session = request.session_id();
   // Outputs that nobody will ever name are freed.
   const auto drop = [this, session](const Engine::Accepted& accepted) {
-    for (const Engine::Named& output : accepted.outputs) (void)engine_.Free(session, std::span(&output.handle, 1));
+    for (const Engine::Named& output : accepted.outputs) {
+      if (!output.is_inputs) (void)engine_.Free(session, std::span(&output.handle, 1));
+    }
   };
   // Answers; what the reply names is freed when the client has left before it heard of it.
   const auto answer = [drop, reply](Engine::Accepted accepted, const std::shared_ptr<hir::service::Call>& claimed) {

@@ -382,6 +382,37 @@ Result<TensorStore::Freed> TensorStore::Free(std::string_view session, std::span
   return freed;
 }
 
+bool TensorStore::Replace(std::string_view session, std::string_view handle, const std::shared_ptr<Tensor>& old,
+                          std::shared_ptr<Tensor> made) {
+  const std::scoped_lock lock(mutex_);
+  const auto of = sessions_.find(session);
+  // A later daemon could not tell what was in it when this one ended.
+  if (of == sessions_.end() || journal_ != nullptr) return false;
+  const auto at = of->second.tensors.find(std::string(handle));
+  if (at == of->second.tensors.end() || at->second != old || handles_[old.get()] != 1) return false;
+  if (old.use_count() > 2) return false;  // The handle's and the caller's are there.
+  const ShardSet& shards = old->shards();
+  if (shards.is_lent || shards.is_seen_by_others) return false;
+  const std::shared_ptr<HostShards> host = shards.host();
+  // On devices it is on its way there. Else somebody reads it who has another pointer than the set's and this one.
+  if (host != nullptr && (options_.on_devices || host.use_count() > 2)) return false;
+  handles_.erase(old.get());
+  ++handles_[made.get()];
+  at->second = std::move(made);
+  return true;
+}
+
+void TensorStore::PutBack(std::string_view session, std::string_view handle, std::shared_ptr<Tensor> old) {
+  const std::scoped_lock lock(mutex_);
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return;
+  const auto at = of->second.tensors.find(std::string(handle));
+  if (at == of->second.tensors.end()) return;
+  if (--handles_[at->second.get()] == 0) handles_.erase(at->second.get());
+  ++handles_[old.get()];
+  at->second = std::move(old);
+}
+
 Status TensorStore::SetName(const std::string& owner, Principal& quota, const std::string& name, Name& given) {
   const auto at = named_.find({owner, name});
   if (at != named_.end()) Uncount(quota, at->second.published.tensor.get());

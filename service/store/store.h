@@ -92,6 +92,14 @@ class TensorStore {
   using Freed = std::vector<std::shared_ptr<Tensor>>;
   Result<Freed> Free(std::string_view session, std::span<const std::string> handles, bool those_there = false);
 
+  // From now on `handle` stands for `made`, which is in the memory of `old`, for which it stood. False, and nothing
+  // changes, where anything else may still read that: a handle, a name, a run, a download, another process; or where a
+  // later daemon would go on with it. REQUIRES: the caller has one pointer to `old`.
+  bool Replace(std::string_view session, std::string_view handle, const std::shared_ptr<Tensor>& old,
+               std::shared_ptr<Tensor> made);
+  // Takes that back, for a run that was refused.
+  void PutBack(std::string_view session, std::string_view handle, std::shared_ptr<Tensor> old);
+
   // What has a name, and counts as one more handle of the principal.
   struct Published {
     std::shared_ptr<Tensor> tensor = {};              // Or, null,

@@ -150,6 +150,8 @@ class Tensor {
 
   const TensorSpec& spec() const { return spec_; }
   ShardSet& shards() const { return *shards_; }
+  // For another tensor in the same memory.
+  const std::shared_ptr<ShardSet>& shared_shards() const { return shards_; }
   int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
   const std::shared_ptr<Readiness>& readiness() const { return readiness_; }
   Readiness::Condition condition() const { return readiness_->condition(); }

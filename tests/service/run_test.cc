@@ -275,8 +275,70 @@ TEST_F(Run, AnOutputThatReplacesAnInput) {
   const std::string x = Put({1, 2}, {2});
   const Client::Ran ran = client.Run(program, {x});
   ASSERT_EQ(Text(ran.status), "OK");
+  EXPECT_EQ(ran.reply.outputs(0).handle(), x);  // In its memory.
   EXPECT_EQ(Values(ran.reply.outputs(0)), (std::vector<float>{-1, -2}));
-  EXPECT_EQ(Text(client.Run(program, {x}).status), "FAILED_PRECONDITION: input 0 (x): handle " + x + " was freed");
+  const Client::Ran again = client.Run(program, {x});
+  ASSERT_EQ(Text(again.status), "OK");
+  EXPECT_EQ(Values(again.reply.outputs(0)), (std::vector<float>{1, 2}));
+}
+
+// Whoever else has the input goes on to read it as it was: it is consumed, and its memory stays.
+TEST_F(Run, AnInputThatSomebodyElseHasIsNotWritten) {
+  const std::string program = Id(R"(fusion @step(%x: f32[i0], %z: f32[i0]) {
+  %y = sub(%z, %x)
+  return %y alias %x
+}
+)");
+  const std::string zeros = Put({0, 0}, {2});
+  const std::string twice = Put({1, 2}, {2});
+  const Client::Ran same = client.Run(program, {twice, twice});  // It is the other input, too.
+  ASSERT_EQ(Text(same.status), "OK");
+  EXPECT_EQ(Values(same.reply.outputs(0)), (std::vector<float>{0, 0}));
+  EXPECT_EQ(Text(client.Run(program, {twice, zeros}).status),
+            "FAILED_PRECONDITION: input 0 (x): handle " + twice + " was freed");
+
+  const std::string echo = Id("fusion @echo(%x: f32[i0]) {\n  return %x\n}\n");
+  const std::string named = Put({3, 4}, {2});
+  const Client::Ran echoed = client.Run(echo, {named});  // Another handle of one tensor.
+  ASSERT_EQ(Text(echoed.status), "OK");
+  const Client::Ran apart = client.Run(program, {named, zeros});
+  ASSERT_EQ(Text(apart.status), "OK");
+  EXPECT_NE(apart.reply.outputs(0).handle(), named);
+  EXPECT_EQ(Values(apart.reply.outputs(0)), (std::vector<float>{-3, -4}));
+  EXPECT_EQ(Values(echoed.reply.outputs(0)), (std::vector<float>{3, 4}));
+}
+
+// A client that goes on with the input asks for it to stay where nothing is made in its memory.
+TEST_F(Run, AnInputThatIsKeptUnlessItIsWritten) {
+  const std::string program = Id(R"(fusion @step(%x: f32[i0]) {
+  %y = neg(%x)
+  return %y alias %x
+}
+)");
+  const std::string echo = Id("fusion @echo(%x: f32[i0]) {\n  return %x\n}\n");
+  const std::string x = Put({1, 2}, {2});
+  const Client::Ran echoed = client.Run(echo, {x});
+  ASSERT_EQ(Text(echoed.status), "OK");
+  pb::RunRequest request;
+  request.set_session_id(client.session());
+  request.set_program_id(program);
+  request.add_args()->set_handle(x);
+  request.set_wait(true);
+  request.set_keeps_inputs(true);
+  const auto run = [&] {
+    pb::RunReply reply;
+    const auto context = client.Context();
+    EXPECT_EQ(Text(client.stub().Run(context.get(), request, &reply)), "OK");
+    return reply.outputs(0);
+  };
+  const pb::Tensor apart = run();
+  EXPECT_NE(apart.handle(), x);
+  EXPECT_EQ(Values(apart), (std::vector<float>{-1, -2}));
+  EXPECT_EQ(Values(echoed.reply.outputs(0)), (std::vector<float>{1, 2}));
+  ASSERT_EQ(Text(client.Free({echoed.reply.outputs(0).handle()})), "OK");
+  const pb::Tensor there = run();
+  EXPECT_EQ(there.handle(), x);
+  EXPECT_EQ(Values(there), (std::vector<float>{-1, -2}));
 }
 
 TEST_F(Run, ProgramsThatAreNone) {
