@@ -58,23 +58,38 @@ class Program:
     scalars: list[Node] = dataclasses.field(default_factory=list)  # Inputs that are numbers on the host.
     outputs: list[Node] = dataclasses.field(default_factory=list)
     saved: set[Node] = dataclasses.field(default_factory=set)  # Of them: what only the graph behind reads.
+    written: dict[Node, int] = dataclasses.field(
+        default_factory=dict
+    )  # Of them: those that replace an input, by place.
     is_random: bool = False
     refused: str = ""  # Why PyTorch carries it out after all.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
     gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
 
     def definition(
-        self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: tuple[Stored, ...]
+        self,
+        sizes: dict[Any, int],
+        numbers: dict[Node, Any],
+        stored: tuple[Stored, ...],
+        replaced: tuple[int, ...] = (),
     ) -> FusionDefinition:
-        """The program for these sizes and numbers of the graph, and for inputs that are so stored."""
-        key = (*sizes.values(), *numbers.values(), stored)
-        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored)
+        """The program for these sizes and numbers of the graph, and for inputs that are so stored; ``replaced``: those
+        of them, by place, whose memory the outputs take over that are written there."""
+        key = (*sizes.values(), *numbers.values(), stored, replaced)
+        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored, replaced)
         self.definitions[key] = made  # The latest last.
         if len(self.definitions) > _DEFINITIONS_KEPT:
             del self.definitions[next(iter(self.definitions))]
         return made
 
-    def _define(self, sizes: dict[Any, int], numbers: dict[Node, Any], stored: tuple[Stored, ...]) -> FusionDefinition:
+    def _define(
+        self,
+        sizes: dict[Any, int],
+        numbers: dict[Node, Any],
+        stored: tuple[Stored, ...],
+        replaced: tuple[int, ...],
+    ) -> FusionDefinition:
+        aliases = {source: place for place in replaced for source in self.written if self.written[source] == place}
         lowering = Lowering(self.name, sizes)
         with lowering.fd as fd:
             for node, each in zip(self.inputs, stored, strict=True):
@@ -97,8 +112,12 @@ class Program:
                 if value.name in made or any(value is lowering.value(each) for each in self.inputs):
                     value = fd.ops.set(value)
                 made.add(value.name)
-                fd.add_output(value)
+                alias = lowering.value(self.inputs[aliases[node]]) if node in aliases else None
+                fd.add_output(value, alias_input=alias)
         return fd
+
+
+_PLAIN = Stored((), (), None)
 
 
 class OnHost:
@@ -204,8 +223,15 @@ class Graph:
                 if array is None and node.op == "placeholder":
                     read[node] = _of_nothing(read[node])
         stored = _stored(program.inputs, arrays, read)
+        replaced = tuple(
+            place
+            for place in program.written.values()
+            if self._residency.is_mapped(values[program.inputs[place]])
+            and sum(each is arrays[place] for each in arrays) == 1
+            and stored[place] == _PLAIN
+        )
         try:
-            definition = program.definition(sizes, numbers, stored)
+            definition = program.definition(sizes, numbers, stored, replaced)
         except (InvalidArgument, Unimplemented) as error:  # Of an op that takes less than PyTorch's.
             program.refused = str(error)
             self._counts.move(program.nodes, program.refused)
@@ -227,7 +253,12 @@ class Graph:
                     if own is not None:
                         kind = Kind.MAPPED if take_over(value, own, False) else Kind.SENT
                 self._residency.keep(value, sent, kind)
-        made = client.run(definition, given, wait=True)
+        try:
+            made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
+        except Exception:
+            for place in replaced:  # Its array holds nothing that a program would take; the tensor, whatever it holds.
+                self._residency.forget(values[program.inputs[place]])
+            raise
         values.update(zip(program.outputs, made, strict=True))
         self._gather(program, made, values, client)
 
@@ -291,7 +322,10 @@ class Graph:
         target, source = node.args[0], node.args[1]
         assert isinstance(target, Node) and isinstance(source, Node)
         tensor, value = values[target], self._known(values[source])
-        if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
+        if isinstance(value, Array) and value is self._residency.find(tensor, frozenset()):  # It was made there.
+            if not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+        elif isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
             whole = values.get(_WHOLE, {}).get(source)
@@ -473,6 +507,23 @@ def _on_host(graph: torch.fx.Graph) -> set[Node]:
     return found
 
 
+def _written(program: Program, writes: Sequence[Node], results: set[Node]) -> dict[Node, int]:
+    """Outputs that nothing but a copy into an input reads, and the place of that input, which nothing else reads."""
+    own = set(program.nodes)
+    found: dict[Node, int] = {}
+    for write in writes:
+        target, source = write.args[0], write.args[1]
+        assert isinstance(target, Node) and isinstance(source, Node)
+        if source not in program.outputs or source in results or source in found or target not in program.inputs:
+            continue
+        users = [user for user in target.users if user not in own and user is not write and user.op != "output"]
+        old, new = target.meta["val"], source.meta["val"]
+        is_same = old.dtype == new.dtype and old.shape == new.shape and old.is_contiguous()
+        if not users and is_same and sum(source in each.all_input_nodes for each in writes) == 1:
+            found[source] = program.inputs.index(target)
+    return found
+
+
 def _steps(
     graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range, on_host: set[Node]
 ) -> list[Program | OnHost | Node]:
@@ -531,5 +582,6 @@ def _steps(
             if isinstance(node.meta.get("val"), torch.Tensor) and (node in wanted or node in read)
         ]
         program.saved = {node for node in program.outputs if node not in visible and node not in read}
+        program.written = _written(program, writes, wanted)
         steps.append(program)
     return steps + list(writes)
