@@ -724,16 +724,16 @@ class Client:
     ) -> tuple[Array, ...]:
         """The arrays of a run, which ``consumer``, a program, has made in place of some of its inputs."""
         run = int(reply.run_id)
-        made = [self._array(tensor, location, run) for tensor in reply.outputs]
-        for place, output in enumerate(compiled.outputs):
+        made = []
+        for tensor, output in zip(reply.outputs, compiled.outputs, strict=True):
             old = inputs.get(output.alias_input) if output.HasField("alias_input") else None
-            if old is None:
-                continue
-            if consumer is not None:
+            if old is not None and consumer is not None:
                 old._lose(f"was consumed by a run of {consumer} ({location})")
-            elif old._handle == made[place]._handle:
-                made[place]._lose("is another's")
-                made[place], old._run, old._origin = old, run, location
+            elif old is not None and old._handle == tensor.handle:
+                old._run, old._origin = run, location
+                made.append(old)
+                continue
+            made.append(self._array(tensor, location, run))
         return tuple(made)
 
     def _array(self, tensor: Any, origin: str, run: int = 0) -> Array:

@@ -59,6 +59,8 @@ def as_data_type(dtype: DataType | object) -> DataType:
     """``dtype`` (a DataType, what ``np.dtype`` takes, or a ``torch.dtype``) as a DataType. Raises InvalidArgument."""
     if isinstance(dtype, DataType):
         return dtype
+    if isinstance(dtype, np.dtype) and dtype in _FROM_NUMPY:
+        return _FROM_NUMPY[dtype]
     name = str(dtype)
     if name.startswith("torch.") and type(dtype).__name__ == "dtype":  # PyTorch need not be there to be known.
         name = name.removeprefix("torch.")

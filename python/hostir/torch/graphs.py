@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import operator
@@ -33,6 +34,7 @@ _SCALARS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.i
 _LEAST_ZEROS = 16 << 10  # Bytes that take longer to send than to look at.
 _DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
 _WHOLE = "whole"  # Among the values of a call: of nodes whose arrays lie in parts, those that do not.
+_IN_PLACE = object()  # The key of results that were made where the tensors are that they are written to.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
     "view _unsafe_view reshape unsqueeze squeeze expand permute t transpose slice select split_with_sizes split alias "
@@ -89,7 +91,7 @@ class Program:
         stored: tuple[Stored, ...],
         replaced: tuple[int, ...],
     ) -> FusionDefinition:
-        aliases = {source: place for place in replaced for source in self.written if self.written[source] == place}
+        aliases = {source: place for source, place in self.written.items() if place in replaced}
         lowering = Lowering(self.name, sizes)
         with lowering.fd as fd:
             for node, each in zip(self.inputs, stored, strict=True):
@@ -223,12 +225,13 @@ class Graph:
                 if array is None and node.op == "placeholder":
                     read[node] = _of_nothing(read[node])
         stored = _stored(program.inputs, arrays, read)
+        read_in = collections.Counter(map(id, arrays)) if program.written else {}
         replaced = tuple(
             place
             for place in program.written.values()
-            if self._residency.is_mapped(values[program.inputs[place]])
-            and sum(each is arrays[place] for each in arrays) == 1
+            if read_in[id(arrays[place])] == 1
             and stored[place] == _PLAIN
+            and self._residency.is_mapped(values[program.inputs[place]])
         )
         try:
             definition = program.definition(sizes, numbers, stored, replaced)
@@ -260,6 +263,9 @@ class Graph:
                 self._residency.forget(values[program.inputs[place]])
             raise
         values.update(zip(program.outputs, made, strict=True))
+        if replaced:
+            there = {id(given[place]) for place in replaced}
+            values.setdefault(_IN_PLACE, set()).update(n for n in program.written if id(values[n]) in there)
         self._gather(program, made, values, client)
 
     def _gather(self, program: Program, arrays: Sequence[Array], values: dict[Any, Any], client: Any) -> None:
@@ -321,11 +327,13 @@ class Graph:
         """An argument that the graph changes."""
         target, source = node.args[0], node.args[1]
         assert isinstance(target, Node) and isinstance(source, Node)
-        tensor, value = values[target], self._known(values[source])
-        if isinstance(value, Array) and value is self._residency.find(tensor, frozenset()):  # It was made there.
+        if source in values.get(_IN_PLACE, ()):
+            tensor = values[node] = values[target]
             if not tensor.is_inference():
                 torch.autograd.graph.increment_version(tensor)
-        elif isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
+            return
+        tensor, value = values[target], self._known(values[source])
+        if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
             tensor.copy_(_tensor_of(value, source, {})[0])
         elif isinstance(value, Array):
             whole = values.get(_WHOLE, {}).get(source)
