@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Node
 
+from .. import wire
 from ..array import Array
 from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
@@ -66,6 +67,9 @@ class Program:
     is_random: bool = False
     refused: str = ""  # Why PyTorch carries it out after all.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
+    wanted: weakref.WeakKeyDictionary[FusionDefinition, list[Sharding]] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # How its inputs are to lie; empty: on device 0, all of them.
     gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
 
     def definition(
@@ -240,6 +244,7 @@ class Graph:
             self._counts.move(program.nodes, program.refused)
             self._run_in_pytorch(program, values, sizes)
             return
+        self._move(program, definition, arrays, read, client)
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         if program.is_random:
             given.append(draws.seed())
@@ -267,6 +272,31 @@ class Graph:
             there = {id(given[place]) for place in replaced}
             values.setdefault(_IN_PLACE, set()).update(n for n in program.written if id(values[n]) in there)
         self._gather(program, made, values, client)
+
+    def _move(
+        self,
+        program: Program,
+        definition: FusionDefinition,
+        arrays: list[Array | None],
+        values: dict[Node, Any],
+        client: Any,
+    ) -> None:
+        """Puts copies in the place of arrays on device 0 that a program of a mesh wants elsewhere. It says so itself
+        where nothing but the layouts inside of it names the mesh: once a graph, since its results lie there then."""
+        if definition not in program.wanted:
+            wanted = [wire.sharding_of(each.sharding) for each in client._compile(definition).inputs]
+            program.wanted[definition] = wanted if any(each.mesh.size > 1 for each in wanted) else []
+        misplaced: dict[Sharding, list[int]] = {}
+        for place, (array, sharding) in enumerate(zip(arrays, program.wanted[definition], strict=False)):
+            if array is not None and array.sharding.mesh.size < sharding.mesh.size:
+                misplaced.setdefault(sharding, []).append(place)
+        for sharding, places in misplaced.items():
+            old = [array for array in (arrays[place] for place in places) if array is not None]
+            for place, copy in zip(places, client.run(client._resharding(old, sharding), old, wait=True), strict=True):
+                arrays[place] = copy
+                value = values[program.inputs[place]]
+                if isinstance(value, torch.Tensor) and self._residency.values_of(value) is None:
+                    self._residency.keep(value, copy, Kind.COPY)
 
     def _gather(self, program: Program, arrays: Sequence[Array], values: dict[Any, Any], client: Any) -> None:
         """Results that lie in parts, whole on one device, by one run: tensors of them are views of that, in place of a
