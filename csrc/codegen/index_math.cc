@@ -1,6 +1,7 @@
 #include "csrc/codegen/index_math.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "csrc/base/check.h"
 #include "csrc/codegen/loop_nest.h"
@@ -156,6 +157,7 @@ bool IndexMath::IsIndexCondition(const Element* element) {
 bool IndexMath::GuardsSides(const Element* select) {
   const Element* condition = select->args[0];
   if (IsIndexCondition(condition)) return true;
+  if (!condition->has_load) return IsAtComputedIndex(select->args[1]) || IsAtComputedIndex(select->args[2]);
   // What the condition itself is computed from is loaded whatever it says: an index, of which it asks whether it is
   // negative. (Guarded, indices that are data of each other's tensors would double the code at every step.)
   const auto is_computed = [&](const Element* e) {
@@ -165,7 +167,19 @@ bool IndexMath::GuardsSides(const Element* select) {
     if (!side->has_data_index || is_computed(side)) return false;
     return side->kind != Element::Kind::kPrim || !std::ranges::all_of(side->args, is_computed);
   };
-  return condition->has_load && (needs_guard(select->args[1]) || needs_guard(select->args[2]));
+  return needs_guard(select->args[1]) || needs_guard(select->args[2]);
+}
+
+bool IndexMath::IsAtComputedIndex(const Element* element) {
+  std::unordered_set<const Element*> seen;
+  const auto visit = [&](const auto& self, const Element* e) -> bool {
+    if (!e->has_load || !seen.insert(e).second) return false;
+    const bool is_load = e->kind == Element::Kind::kLoad;
+    return std::ranges::any_of(e->args, [&](const Element* arg) {
+      return (is_load && !arg->has_load && ToExpr(arg) == nullptr) || self(self, arg);
+    });
+  };
+  return visit(visit, element);
 }
 
 std::optional<bool> IndexMath::Decide(const Element* element) {

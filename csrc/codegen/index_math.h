@@ -29,7 +29,8 @@ class IndexMath {
   // A condition on indices alone.
   bool IsIndexCondition(const fusion::Element* element);
   // Whether the condition of `select` says which loads of its sides are of elements that exist: it is one on indices,
-  // or one on data that a side has for an index (a gather from concatenated or padded tensors).
+  // or one on data that a side has for an index (a gather from concatenated or padded tensors), be that computed of
+  // indices and numbers of the host alone, in a way that ToExpr does not know.
   bool GuardsSides(const fusion::Element* select);
   // What the ranges say of such a condition; nothing when it varies.
   std::optional<bool> Decide(const fusion::Element* element);
@@ -56,6 +57,8 @@ class IndexMath {
     const ir::Expr* high = nullptr;
   };
   const ir::Expr* Convert(const fusion::Element* element);
+  // Whether it is a load, or there is one below it, at an index that is neither data nor an expression.
+  bool IsAtComputedIndex(const fusion::Element* element);
   static const ir::Expr* Bounded(const ir::Expr* expr);  // Null where its numbers are large.
   static bool HasVariable(const ir::Expr* expr);
   const ir::Expr* Bound(const ir::Expr* expr, bool upper, int depth);

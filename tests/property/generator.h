@@ -112,6 +112,7 @@ class Generator {
   void TakeAlongAxis();
   void Gather();
   void IndexSelect();
+  Item ComputedIndices(const ir::Expr* count);
   void IndexSum();
   void Scatter();
   void Select();

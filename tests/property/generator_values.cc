@@ -116,11 +116,24 @@ Generator::Along Generator::PickAlong() {
   return {x, static_cast<size_t>(axis), axis - (Chance(30) ? rank : 0)};
 }
 
+// Of places and numbers of the host; most are no expressions of places.
+Item Generator::ComputedIndices(const ir::Expr* count) {
+  const Exprs shape = {count}, offset = {graph_->exprs().Const(0)};
+  const Item start = NewScalar(DType::kInt64, OneOf<double>({0, 2, 5}));
+  const Item step = NewScalar(DType::kInt64, OneOf<double>({-1, 1, 2}));
+  ir::Value* const at = Emit("iota", {start.value, step.value},
+                             {{"shape", Copy(shape)}, {"offset", Copy(offset)}, {"dtype", DTypeName(DType::kInt64)}});
+  const Item end = NewScalar(DType::kInt64, OneOf<double>({1, 2, 3, 4}));
+  const auto op = OneOf<std::string_view>({"remainder", "fmod", "bitwise_and", "minimum"});
+  return AddExact(Emit(op, {at, end.value}), 19, 0);
+}
+
 // Some indices lie outside of x.
 void Generator::IndexSelect() {
   const auto [x, axis, number] = PickAlong();
-  const ir::Expr* count = ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 4));
-  const Item y = NewIndices({{ir::AxisKind::kIteration, count}});
+  const bool computed = Chance(40);
+  const ir::Expr* count = computed ? KnownExtent(4) : ExtentOfSize(rng_.Between(options_.zero_extents ? 0 : 1, 4));
+  const Item y = computed ? ComputedIndices(count) : NewIndices({{ir::AxisKind::kIteration, count}});
   AddExact(Emit("index_select", {x.value, y.value}, {{"axis", number}}), x.bound, x.error);
 }
 

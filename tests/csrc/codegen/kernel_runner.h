@@ -22,6 +22,7 @@
 #include "csrc/fusion/interpret/interpret.h"
 #include "csrc/ir/parse.h"
 #include "csrc/segment/segment.h"
+#include "tests/csrc/codegen/guarded_memory.h"
 
 namespace hir::codegen {
 
@@ -97,8 +98,12 @@ class KernelRunner {
       workspaces.emplace_back(static_cast<size_t>(bytes), std::byte{0xa5});
     }
     std::map<const ir::Value*, HostTensor> stored;
+    std::map<const ir::Value*, GuardedMemory> inputs;
     for (const Launch& launch : plan.launches) {
-      for (const ir::Value* input : launch.inputs) stored[input] = fusion::Stored(*input->type, whole_.at(input));
+      for (const ir::Value* input : launch.inputs) {
+        if (!inputs.contains(input))
+          inputs.emplace(input, GuardedMemory(fusion::Stored(*input->type, whole_.at(input)).bytes, prng_.OneIn(2)));
+      }
       for (const ir::Value* output : launch.outputs) {
         HIR_ASSIGN(std::vector<int64_t> shape, fusion::ShapeOf(*output->type, symbols_));
         const std::vector<ir::Axis> axes = ir::ValueAxes(*output->type);
@@ -110,7 +115,7 @@ class KernelRunner {
         tensor.bytes.resize(tensor.bytes.size() + kRedZone, std::byte{0x5a});
       }
       std::vector<int64_t> args;
-      for (const ir::Value* input : launch.inputs) args.push_back(AddressOf(stored[input].bytes));
+      for (const ir::Value* input : launch.inputs) args.push_back(reinterpret_cast<int64_t>(inputs.at(input).data()));
       for (const ir::Value* output : launch.outputs) args.push_back(AddressOf(stored[output].bytes));
       for (const int workspace : launch.workspaces)
         args.push_back(AddressOf(workspaces[static_cast<size_t>(workspace)]));

@@ -228,6 +228,39 @@ TEST(Pointwise, TakesFromPieces) {
   }
 }
 
+// Indices that are computed of places and numbers of the host, and are no expressions: a piece is read where an element
+// is from it alone. (Inputs lie beside pages that nobody may touch.)
+TEST(Pointwise, TakesFromPiecesAtComputedIndices) {
+  for (const int64_t n : {1, 5, 33, 130}) {
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      CheckProgram(R"(fusion @f(%x: f32[i0, 9], %y: f32[i0, 24], %k: i64) {
+        %zero: i64 = constant() {value=0.0, dtype=i64}
+        %one: i64 = constant() {value=1.0, dtype=i64}
+        %last: i64 = constant() {value=32.0, dtype=i64}
+        %all: i64 = constant() {value=33.0, dtype=i64}
+        %at = iota(%zero, %one) {shape=[33], offset=[0], dtype=i64}
+        %c = cat(%x, %y) {axis=1}
+        %before = add(%at, %last)
+        %wrapped = fmod(%before, %all)
+        %w = broadcast(%wrapped) {is_broadcast_dim=[1, 0]}
+        %a = take_along_axis(%c, %w) {axis=1}
+        %moved = add(%at, %k)
+        %inside = remainder(%moved, %all)
+        %i = broadcast(%inside) {is_broadcast_dim=[1, 0]}
+        %b = take_along_axis(%c, %i) {axis=1}
+        %p = pad(%x) {widths=[0, 0, 20, 4], value=5.0}
+        %d = take_along_axis(%p, %w) {axis=1}
+        %bits = bitwise_and(%at, %last)
+        %m = broadcast(%bits) {is_broadcast_dim=[1, 0]}
+        %e = take_along_axis(%p, %m) {axis=1}
+        %s = add(%a, %b)
+        return %a, %b, %d, %e, %s
+      })",
+                   {{"i0", n}}, 40 + seed);
+    }
+  }
+}
+
 TEST(Pointwise, HostScalarsAndNewValues) {
   CheckProgram(R"(fusion @f(%x: f32[i0], %s: f64, %k: i64) {
     %h = constant() {value=0.25, dtype=f64}

@@ -39,6 +39,35 @@ TEST(DataIndex, TakesAlongAxes) {
   programs.Check();
 }
 
+// Of pieces, at indices that are computed of places: inputs lie beside pages that nobody may touch.
+TEST(DataIndex, TakesFromPiecesAtComputedIndices) {
+  if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
+  EmulatedPrograms programs(6);
+  for (const int64_t n : {1, 5, 33}) {
+    for (int times = 0; times < 4; ++times) {
+      programs.Add(R"(fusion @f(%x: f32[i0, 9], %y: f32[i0, 24], %k: i64) {
+        %zero: i64 = constant() {value=0.0, dtype=i64}
+        %one: i64 = constant() {value=1.0, dtype=i64}
+        %last: i64 = constant() {value=32.0, dtype=i64}
+        %all: i64 = constant() {value=33.0, dtype=i64}
+        %at = iota(%zero, %one) {shape=[33], offset=[0], dtype=i64}
+        %c = cat(%x, %y) {axis=1}
+        %before = add(%at, %last)
+        %wrapped = fmod(%before, %all)
+        %w = broadcast(%wrapped) {is_broadcast_dim=[1, 0]}
+        %a = take_along_axis(%c, %w) {axis=1}
+        %moved = add(%at, %k)
+        %inside = remainder(%moved, %all)
+        %i = broadcast(%inside) {is_broadcast_dim=[1, 0]}
+        %b = take_along_axis(%c, %i) {axis=1}
+        return %a, %b
+      })",
+                   {{"i0", n}});
+    }
+  }
+  programs.Check();
+}
+
 // Indices that are a reduction of the columns whose lanes read at them: each lane has its own.
 TEST(DataIndex, TakesWhereColumnsSay) {
   if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";

@@ -13,6 +13,7 @@
 #include "csrc/fusion/passes/decompose_ops.h"
 #include "csrc/ir/parse.h"
 #include "tests/csrc/codegen/gpu/emulator.h"
+#include "tests/csrc/codegen/guarded_memory.h"
 #include "tests/csrc/codegen/kernel_runner.h"
 
 namespace hir::codegen::gpu {
@@ -178,13 +179,13 @@ class EmulatedPrograms {
       const HostTensor tensor = fusion::Stored(*input->type, whole.at(input));
       memories[input] = Place(tensor.bytes, tensor.dtype, shifted);
     }
+    std::map<const ir::Value*, GuardedMemory> guarded;  // The other inputs.
     std::map<const ir::Value*, HostTensor> shapes;
     for (size_t k = 0; k < piece.plan.launches.size(); ++k) {
       const Launch& launch = piece.plan.launches[k];
       for (const ir::Value* input : launch.inputs) {
-        if (memories.contains(input)) continue;
-        const HostTensor tensor = fusion::Stored(*input->type, whole.at(input));
-        memories[input] = Place(tensor.bytes, tensor.dtype, shifted);
+        if (memories.contains(input) || guarded.contains(input)) continue;
+        guarded.emplace(input, GuardedMemory(fusion::Stored(*input->type, whole.at(input)).bytes, shifted));
       }
       for (const ir::Value* output : launch.outputs) {
         if (shapes.contains(output)) continue;
@@ -199,8 +200,11 @@ class EmulatedPrograms {
         shapes[output] = std::move(tensor);
       }
       std::vector<int64_t> args;
-      const auto pass = [&](Memory& memory) { args.push_back(reinterpret_cast<int64_t>(memory.data())); };
-      for (const ir::Value* input : launch.inputs) pass(memories.at(input));
+      const auto pass = [&](auto& memory) { args.push_back(reinterpret_cast<int64_t>(memory.data())); };
+      for (const ir::Value* input : launch.inputs) {
+        const auto apart = guarded.find(input);
+        apart != guarded.end() ? pass(apart->second) : pass(memories.at(input));
+      }
       for (const ir::Value* output : launch.outputs) pass(memories.at(place_of(output)));
       for (const int workspace : launch.workspaces) pass(workspaces[static_cast<size_t>(workspace)]);
       for (const ir::Expr* extent : launch.extents) {
