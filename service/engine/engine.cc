@@ -230,7 +230,7 @@ Result<Engine::Accepted> Engine::Run(RunRequest request) {
     for (const auto& [output, input] : replaced.in_place) {
       const Named& of = accepted.outputs[output];
       store_.PutBack(request.session, of.handle, inputs[input]);
-      of.tensor->readiness()->Settle(made);  // Whoever waits for it.
+      of.tensor->readiness()->Settle(inputs[input]->condition().error);  // Whoever has met it reads what is there.
     }
     for (const Named& output : accepted.outputs) {
       if (!output.is_inputs)

@@ -97,7 +97,7 @@ class TensorStore {
   // later daemon would go on with it. REQUIRES: the caller has one pointer to `old`.
   bool Replace(std::string_view session, std::string_view handle, const std::shared_ptr<Tensor>& old,
                std::shared_ptr<Tensor> made);
-  // Takes that back, for a run that was refused.
+  // Takes that back, for a run that was refused. REQUIRES: the handle is gone, or stands for what Replace made it.
   void PutBack(std::string_view session, std::string_view handle, std::shared_ptr<Tensor> old);
 
   // What has a name, and counts as one more handle of the principal.
