@@ -16,7 +16,7 @@ from torch.fx import Node
 from .. import wire
 from ..array import Array
 from ..definition import FusionDefinition
-from ..errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unimplemented
+from ..errors import FailedPrecondition, HostirError, InvalidArgument, ResourceExhausted, Unimplemented
 from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
 from . import draws, groups, indices, parallel, pointwise, reductions, shapes
@@ -70,6 +70,9 @@ class Program:
     wanted: weakref.WeakKeyDictionary[FusionDefinition, list[Sharding]] = dataclasses.field(
         default_factory=weakref.WeakKeyDictionary
     )  # How its inputs are to lie; empty: on device 0, all of them.
+    shared: weakref.WeakKeyDictionary[FusionDefinition, tuple[int, ...]] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # Its outputs that are another one, or an input.
     gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
 
     def definition(
@@ -78,11 +81,13 @@ class Program:
         numbers: dict[Node, Any],
         stored: tuple[Stored, ...],
         replaced: tuple[int, ...] = (),
+        apart: tuple[int, ...] = (),
     ) -> FusionDefinition:
         """The program for these sizes and numbers of the graph, and for inputs that are so stored; ``replaced``: those
-        of them, by place, whose memory the outputs take over that are written there."""
-        key = (*sizes.values(), *numbers.values(), stored, replaced)
-        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored, replaced)
+        of them, by place, whose memory the outputs take over that are written there; ``apart``: outputs that would be
+        another one, or an input."""
+        key = (*sizes.values(), *numbers.values(), stored, replaced, apart)
+        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored, replaced, apart)
         self.definitions[key] = made  # The latest last.
         if len(self.definitions) > _DEFINITIONS_KEPT:
             del self.definitions[next(iter(self.definitions))]
@@ -94,6 +99,7 @@ class Program:
         numbers: dict[Node, Any],
         stored: tuple[Stored, ...],
         replaced: tuple[int, ...],
+        apart: tuple[int, ...],
     ) -> FusionDefinition:
         aliases = {source: place for source, place in self.written.items() if place in replaced}
         lowering = Lowering(self.name, sizes)
@@ -111,12 +117,14 @@ class Program:
             for node in self.nodes:
                 lowering.call(node)
             made = set()
-            for node in self.outputs:
+            for place, node in enumerate(self.outputs):
                 value = lowering.value(node)
                 if node in self.saved:
                     value = lowering.unmerged(value)
                 if value.name in made or any(value is lowering.value(each) for each in self.inputs):
                     value = fd.ops.set(value)
+                if place in apart:
+                    value = fd.ops.segment_set(value)  # Which is no other's, whatever they are made of.
                 made.add(value.name)
                 alias = lowering.value(self.inputs[aliases[node]]) if node in aliases else None
                 fd.add_output(value, alias_input=alias)
@@ -233,7 +241,8 @@ class Graph:
         replaced = tuple(
             place
             for place in program.written.values()
-            if read_in[id(arrays[place])] == 1
+            if arrays[place] is not None
+            and read_in[id(arrays[place])] == 1
             and stored[place] == _PLAIN
             and self._residency.is_mapped(values[program.inputs[place]])
         )
@@ -244,6 +253,15 @@ class Graph:
             self._counts.move(program.nodes, program.refused)
             self._run_in_pytorch(program, values, sizes)
             return
+        shared = program.shared.get(definition)
+        if shared is None:
+            shared = program.shared[definition] = tuple(
+                place
+                for place, output in enumerate(client._compile(definition).outputs)
+                if output.HasField("same_as_output") or output.HasField("same_as_input")
+            )
+        if shared:  # No two tensors have memory in common: what is written to one would change the other.
+            definition = program.definition(sizes, numbers, stored, replaced, shared)
         self._move(program, definition, arrays, read, client)
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         if program.is_random:
@@ -263,8 +281,12 @@ class Graph:
                 self._residency.keep(value, sent, kind)
         try:
             made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
-        except Exception:
-            for place in replaced:  # Its array holds nothing that a program would take; the tensor, whatever it holds.
+        except BaseException:  # An interrupt, too.
+            for place in replaced:
+                array = arrays[place]
+                with contextlib.suppress(HostirError):
+                    if array is not None and client._state(array) in ("ready", "pending"):  # The run was refused,
+                        continue  # or goes on. Else the tensor holds something, but the array nothing for programs.
                 self._residency.forget(values[program.inputs[place]])
             raise
         values.update(zip(program.outputs, made, strict=True))
@@ -281,8 +303,8 @@ class Graph:
         values: dict[Node, Any],
         client: Any,
     ) -> None:
-        """Puts copies in the place of arrays on device 0 that a program of a mesh wants elsewhere. It says so itself
-        where nothing but the layouts inside of it names the mesh: once a graph, since its results lie there then."""
+        """Puts copies in the place of arrays on device 0 that a program wants on a mesh, which nothing but the layouts
+        inside of it names: parameters that an optimizer has changed on device 0. One run a sharding."""
         if definition not in program.wanted:
             wanted = [wire.sharding_of(each.sharding) for each in client._compile(definition).inputs]
             program.wanted[definition] = wanted if any(each.mesh.size > 1 for each in wanted) else []

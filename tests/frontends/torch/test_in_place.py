@@ -131,10 +131,11 @@ def test_a_step_that_fails_leaves_tensors_that_work(client: hostir.Client, monke
 
     def failing(*arguments: Any, **options: Any) -> Any:
         run(*arguments, **options)
-        raise hostir.Unavailable("the daemon ended before it answered")
+        raise hostir.Unavailable("rank 0 died")
 
     with monkeypatch.context() as patched:
         patched.setattr(client, "_run", failing)
+        patched.setattr(client, "_state", lambda _: "poisoned")
         with pytest.raises(hostir.Unavailable):
             update(x)
     x.fill_(2)  # Whatever is there then: the client says.
@@ -163,3 +164,50 @@ def test_in_place_asks_for_nothing_but_its_run(client: hostir.Client, monkeypatc
         update(x)
     assert client.status()["tensor_bytes"] == bytes_before
     assert x[0] == 5
+
+
+def test_equal_results_are_not_one_memory(client: hostir.Client) -> None:
+    @torch.compile(backend="hostir")
+    def update(x: Any, y: Any, z: Any) -> Any:
+        x.add_(1)
+        y.copy_(x.t())
+        z.copy_(x.t())
+        return x.t() * 1, x.to(torch.float32) + 0
+
+    tensors = [torch.arange(9.0).reshape(3, 3).clone() for _ in range(3)]
+    want = [each.clone() for each in tensors]
+    for _ in range(4):
+        results = update(*tensors)
+        want[0] += 1
+        want[1], want[2] = want[0].t().clone(), want[0].t().clone()
+        for a, b in zip(tensors, want, strict=True):
+            assert torch.equal(a, b)
+        for place, each in enumerate((*tensors, *results)):
+            others = [other.clone() for other in (*tensors, *results)]
+            each.mul_(0.5)
+            for other, (now, before) in enumerate(zip((*tensors, *results), others, strict=True)):
+                assert other == place or torch.equal(now, before)
+        for each in want:
+            each.mul_(0.5)
+
+
+def test_a_run_that_is_refused_changes_nothing(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.compile(backend="hostir")
+    def update(x: Any) -> None:
+        x.mul_(3)
+
+    x = torch.ones(4)
+    for _ in range(2):
+        update(x)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "_run", refused)
+        with pytest.raises(KeyboardInterrupt):
+            update(x)
+    told = is_in_place(client, monkeypatch)
+    update(x)
+    assert told == [[True]]
+    assert x.tolist() == [27.0] * 4

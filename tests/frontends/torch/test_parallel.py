@@ -68,6 +68,44 @@ def test_a_block_trains_on_four_ranks(ranks: hostir.Client, plan: dict[str, Any]
     assert kinds >= ({"Allreduce"} if plan is TENSOR else {"Allgather"}), kinds
 
 
+def test_a_batch_is_split_over_four_ranks(ranks: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data parallelism: gradients are summed, the small ones together. The optimizer changes parameters on device 0,
+    from where one run a step takes them to the other ranks."""
+    hostir.torch.use(ranks)
+    ours = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+    theirs = copy.deepcopy(ours)
+    hostir.torch.parallelize_module(
+        ours, RANKS, PrepareModuleInput(input_layouts=Shard(0), desired_input_layouts=Shard(0))
+    )
+    model, optimizers = (
+        torch.compile(ours, backend="hostir"),
+        [torch.optim.AdamW(m.parameters()) for m in (ours, theirs)],
+    )
+    steps = [torch.compile(optimizers[0].step, backend="hostir"), optimizers[1].step]
+    resharded: list[int] = []
+    reshardings = ranks._resharding
+
+    def seen(arrays: Any, sharding: hostir.Sharding) -> Any:
+        resharded.append(len(arrays) if sharding.mesh.size > 1 else 0)
+        return reshardings(arrays, sharding)
+
+    monkeypatch.setattr(ranks, "_resharding", seen)
+    for _ in range(4):
+        batch = torch.randn(8, 16)
+        for each, optimizer, step in zip((model, theirs), optimizers, steps, strict=True):
+            optimizer.zero_grad()
+            each(batch).square().mean().backward()
+            step()
+        for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6)
+    assert [count for count in resharded if count] == [6] * 3
+    (backward,) = [plan for plan in hostir.torch.report().plans() if "allreduce" in plan.host_ir]
+    # Of six: that of the last bias is a sum of what the loss, PyTorch's own, hands in whole.
+    assert [each.type for each in backward.communications].count("Allreduce") == 5
+    assert backward.host_ir.count("group()") == 1
+
+
 def test_refusals() -> None:
     """Each says which module, and what there is."""
     linear = torch.nn.Sequential(torch.nn.Linear(4, 4))
