@@ -20,6 +20,7 @@
 #include "csrc/fusion/passes/placement.h"
 #include "csrc/fusion/passes/ready.h"
 #include "csrc/ir/builder.h"
+#include "multidevice/plan/add_parts_first.h"
 #include "multidevice/plan/emit_steps.h"
 #include "multidevice/plan/local_extents.h"
 
@@ -475,7 +476,9 @@ std::string_view OverlapLimits::WhyNone(const mesh::DeviceMesh& mesh, mesh::Para
 }
 
 Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options) {
-  return Localizer(global, options).Run();
+  HIR_ASSIGN(LocalProgram program, Localizer(global, options).Run());
+  AddPartsFirst(program);
+  return program;
 }
 
 }  // namespace hir::plan

@@ -1,0 +1,121 @@
+// One all-reduce of what each rank has added up, in place of one for each of what is added.
+//
+// Before: %a = allreduce(%p) {reduce=sum}   %b = allreduce(%q) {reduce=sum}   %c = add(%a, %b), which alone reads both
+// After:  %c.partial = add(%p, %q)   %c = allreduce(%c.partial) {reduce=sum}
+//
+// The gradient of an input of several products that are split by columns, queries, keys and values say, is such a sum:
+// a third of the bytes. Right because addition is associative, up to rounding, which is the same on every rank, as
+// before. What is made of it is found again: sums of three and more become one.
+#include "multidevice/plan/add_parts_first.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/fusion/passes/replacements.h"
+#include "csrc/ir/attr.h"
+#include "csrc/ir/builder.h"
+
+namespace hir::plan {
+namespace {
+
+using fusion::FusionOp;
+
+bool IsSumOverRanks(const ir::Value& value) {
+  return value.def != nullptr && fusion::CodeOf(*value.def) == FusionOp::kAllreduce &&
+         value.def->Name("reduce") == "sum";
+}
+
+// Of one shape, type and mesh, so that nothing is expanded or converted by the addition.
+bool AreAlike(const ir::Value& a, const ir::Value& b) {
+  const auto stored = [](const ir::Value& value) {
+    std::string text = base::Cat(DTypeName(value.type->dtype));
+    for (const ir::Axis& axis : ir::ValueAxes(*value.type))
+      base::Append(text, " ", axis.kind == ir::AxisKind::kBroadcast ? "b:" : "", ir::ToString(axis.extent));
+    return text;
+  };
+  return stored(a) == stored(b);
+}
+
+class Sums {
+ public:
+  explicit Sums(LocalProgram& program) : program_(program), graph_(*program.graph) {
+    readers_.resize(graph_.values().size(), 0);
+    ir::ForEachOp(graph_.body, [&](const ir::Op* op) {
+      for (const ir::Value* operand : op->operands) ++readers_[static_cast<size_t>(operand->id)];
+    });
+    for (const ir::Output& output : graph_.outputs) ++readers_[static_cast<size_t>(output.value->id)];
+  }
+
+  void Run() {
+    fusion::Replacements replaced;
+    for (ir::Op* op = graph_.body.first; op != nullptr;) {
+      ir::Op* const next = op->next;
+      replaced.Apply(*op);
+      if (ir::Value* const sum = Merged(*op); sum != nullptr) {
+        const ir::Value* const old = op->results[0];
+        readers_.resize(graph_.values().size(), 0);
+        readers_[static_cast<size_t>(sum->id)] = readers_[static_cast<size_t>(old->id)];
+        replaced.Replace(old, sum);
+        for (Boundary& output : program_.outputs) output.local = output.local == old ? sum : output.local;
+        graph_.body.Erase(op);
+      }
+      op = next;
+    }
+    replaced.ApplyToOutputs(graph_);
+    InProgramOrder();
+  }
+
+ private:
+  // What stands for the result of `op`, in front of it; null: it is no such addition.
+  ir::Value* Merged(ir::Op& op) {
+    if (fusion::CodeOf(op) != FusionOp::kAdd) return nullptr;
+    ir::Value* const a = op.operands[0];
+    ir::Value* const b = op.operands[1];
+    if (a == b || !IsSumOverRanks(*a) || !IsSumOverRanks(*b) || !ir::EqualAttrs(*a->def, *b->def)) return nullptr;
+    const auto is_read_here_alone = [&](const ir::Value* value) {
+      return readers_[static_cast<size_t>(value->id)] == 1;
+    };
+    if (!is_read_here_alone(a) || !is_read_here_alone(b)) return nullptr;
+    ir::Value* const parts[] = {a->def->operands[0], b->def->operands[0]};
+    if (!AreAlike(*parts[0], *parts[1]) || !AreAlike(*a, *b) || !AreAlike(*a, *op.results[0])) return nullptr;
+    ir::Builder builder(graph_, graph_.body, &op);
+    ir::Value* const result = op.results[0];
+    ir::Value* const partial = builder.Make("add", {parts[0], parts[1]}, {}, base::Cat(result->name, ".partial"));
+    ir::Value* const sum = builder.Make(
+        "allreduce", {partial}, {{"mesh", b->def->MeshOf("mesh")}, {"dim", b->def->Name("dim")}, {"reduce", "sum"}},
+        base::Cat(result->name, ".sum"));
+    partial->layout = result->layout;
+    sum->layout = result->layout;
+    graph_.TakeName(*sum, *result);
+    ir::Op* const gone[] = {a->def, b->def};
+    std::erase_if(program_.communications, [&](const Communication& each) { return each.op == gone[0]; });
+    for (Communication& each : program_.communications) {
+      if (each.op != gone[1]) continue;
+      each.op = sum->def;
+      each.tensor = std::string(sum->name);
+    }
+    for (ir::Op* const each : gone) graph_.body.Erase(each);
+    return sum;
+  }
+
+  void InProgramOrder() {
+    std::unordered_map<const ir::Op*, size_t> places;  // Lookups only.
+    ir::ForEachOp(graph_.body, [&](const ir::Op* op) { places.emplace(op, places.size()); });
+    std::ranges::stable_sort(program_.communications, {},
+                             [&](const Communication& each) { return places.at(each.op); });
+  }
+
+  LocalProgram& program_;
+  ir::Graph& graph_;
+  std::vector<int> readers_;  // By value.
+};
+
+}  // namespace
+
+void AddPartsFirst(LocalProgram& program) { Sums(program).Run(); }
+
+}  // namespace hir::plan
