@@ -102,7 +102,8 @@ class Program:
         apart: tuple[int, ...],
     ) -> FusionDefinition:
         aliases = {source: place for source, place in self.written.items() if place in replaced}
-        lowering = Lowering(self.name, sizes)
+        on_mesh = any(each.sharding is not None for each in stored) or any("laid_out" in n.name for n in self.nodes)
+        lowering = Lowering(self.name, sizes, on_mesh)
         with lowering.fd as fd:
             for node, each in zip(self.inputs, stored, strict=True):
                 parameter = lowering.parameter(node, each.shape, each.once)

@@ -121,12 +121,13 @@ def _line_of(node: torch.fx.Node) -> str:
 class Lowering:
     """One program in the making: what ops of the graph become. ``sizes``: numbers for the graph's symbols."""
 
-    def __init__(self, name: str, sizes: dict[Any, int]) -> None:
+    def __init__(self, name: str, sizes: dict[Any, int], on_mesh: bool) -> None:
         self.fd = FusionDefinition(name)
         self.ops = self.fd.ops
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
         self._unmerged: dict[str, Tensor] = {}  # By the name of what was made of it.
+        self.on_mesh = on_mesh  # Rows keep their axes, along one of which they may be split.
         self._seed: Any = None
         self._draws = 0
 
@@ -253,6 +254,8 @@ class Lowering:
             return wide
         made = self.ops.reshape(value, list(shape))
         if len(shape) == 3 and value.ndim > 3 and tuple(value.shape[-2:]) == tuple(shape[-2:]):
+            self._unmerged[made.name] = value
+        if self.on_mesh and len(shape) == 2 and value.ndim > 2 and value.shape[-1] == shape[-1]:
             self._unmerged[made.name] = value
         return made
 

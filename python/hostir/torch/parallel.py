@@ -19,29 +19,31 @@ _meshes: list[DeviceMesh] = []
 
 
 @torch.library.custom_op("hostir::laid_out", mutates_args=())
-def _laid_out(x: torch.Tensor, mesh: int, axes: list[int]) -> torch.Tensor:
-    """``x``, laid out on a mesh: for each of its dimensions the axis that it splits, or -1."""
+def _laid_out(x: torch.Tensor, mesh: int, axes: list[int], back: list[int]) -> torch.Tensor:
+    """``x``, laid out on a mesh: for each of its dimensions the axis that it splits, or -1. ``back``: the same of its
+    gradient, when that comes; empty: that lies as it comes."""
     return x.clone()
 
 
 @_laid_out.register_fake
-def _(x: torch.Tensor, mesh: int, axes: list[int]) -> torch.Tensor:
+def _(x: torch.Tensor, mesh: int, axes: list[int], back: list[int]) -> torch.Tensor:
     return torch.empty_like(x)
 
 
 def _keep_layout(ctx: Any, inputs: Any, output: Any) -> None:
-    _, ctx.mesh, ctx.axes = inputs
+    _, ctx.mesh, ctx.axes, ctx.back = inputs
 
 
 def _backward(ctx: Any, gradient: torch.Tensor) -> Any:
-    return _laid_out(gradient, ctx.mesh, ctx.axes), None, None
+    laid_out = _laid_out(gradient, ctx.mesh, ctx.back, ctx.axes) if ctx.back else gradient
+    return laid_out, None, None, None
 
 
 _laid_out.register_autograd(_backward, setup_context=_keep_layout)
 
 
 @lowers("hostir.laid_out.default")
-def _lower(low: Lowering, out: Any, x: Tensor, mesh: int, axes: list[int]) -> Tensor:
+def _lower(low: Lowering, out: Any, x: Tensor, mesh: int, axes: list[int], back: list[int]) -> Tensor:
     made = low.ops.set(x)
     made.lay_out(_sharding(_meshes[mesh], axes))
     return made
@@ -112,17 +114,22 @@ class _Layouts:
         """Lays out a parameter."""
         setattr(tensor, _ATTRIBUTE, _sharding(self.mesh, self.axes(placements, tensor.dim())))
 
-    def of(self, value: Any, placements: Any) -> Any:
-        """``value``, laid out; what is no tensor, or has no placements, as it is."""
+    def of(self, value: Any, placements: Any, back: Any = None) -> Any:
+        """``value``, laid out, and its gradient as ``back``; without that a gradient is split as the value is, and one
+        of a value that all devices have is a sum of parts, which whoever takes it lays out. What is no tensor, or has
+        no placements, stays as it is."""
         if placements is None or not isinstance(value, torch.Tensor):
             return value
-        return _laid_out(value, self._number, self.axes(placements, value.dim()))
+        axes = self.axes(placements, value.dim())
+        split = axes if any(axis >= 0 for axis in axes) else []
+        return _laid_out(value, self._number, axes, split if back is None else self.axes(back, value.dim()))
 
-    def each(self, values: Any, placements: Any) -> Any:
+    def each(self, values: Any, placements: Any, back: Any = None) -> Any:
         """As ``of``, of one value or several."""
         if not isinstance(values, tuple):
-            return self.of(values, placements[0] if isinstance(placements, tuple) else placements)
-        return tuple(self.of(*pair) for pair in zip(values, placements, strict=True))
+            return self.of(values, *(each[0] if isinstance(each, tuple) else each for each in (placements, back)))
+        backs = back if isinstance(back, tuple) else (back,) * len(values)
+        return tuple(self.of(*each) for each in zip(values, placements, backs, strict=True))
 
 
 def _apply(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
@@ -138,7 +145,10 @@ def _colwise(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
     axis = 1 if isinstance(module, torch.nn.Embedding) else 0
     for parameter in module.parameters():
         layouts.parameter(parameter, [Shard(min(axis, parameter.dim() - 1))])
-    _hook(module, layouts, style.desired_input_layouts, style.output_layouts)
+    # The gradient of what was gathered is a sum of parts, which goes where the input came from.
+    gathers = style.input_layouts != style.desired_input_layouts
+    back = style.input_layouts if gathers else None
+    _hook(module, layouts, style.desired_input_layouts, style.output_layouts, inputs_back=back)
 
 
 def _rowwise(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
@@ -147,7 +157,9 @@ def _rowwise(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
     is_table = isinstance(module, torch.nn.Embedding)
     for parameter in module.parameters():  # A bias is added once, to what all have summed.
         layouts.parameter(parameter, [Shard(0 if is_table else 1) if parameter.dim() > 1 else Replicate()])
-    _hook(module, layouts, (Replicate() if is_table else Shard(-1),), style.output_layouts)
+    # The gradient of a sum of parts is needed whole by both products of the backward pass.
+    whole = None if is_table else (Replicate(),)
+    _hook(module, layouts, (Replicate() if is_table else Shard(-1),), style.output_layouts, outputs_back=whole)
 
 
 def _sequence(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
@@ -157,10 +169,11 @@ def _sequence(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
 def _input(style: Any, module: torch.nn.Module, layouts: _Layouts) -> None:
     of = getattr(style, "prepare_module_input", style)
     wanted, by_name = of.desired_input_layouts, of.desired_input_kwarg_layouts or {}
+    given, given_by_name = of.input_layouts, of.input_kwarg_layouts or {}
 
     def lay_out(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        named = {key: layouts.of(value, by_name.get(key)) for key, value in kwargs.items()}
-        return (layouts.each(args, wanted) if wanted else args), named
+        named = {key: layouts.of(value, by_name.get(key), given_by_name.get(key)) for key, value in kwargs.items()}
+        return (layouts.each(args, wanted, given) if wanted else args), named
 
     module.register_forward_pre_hook(lay_out, with_kwargs=True)
 
@@ -175,9 +188,19 @@ def _input_output(style: Any, module: torch.nn.Module, layouts: _Layouts) -> Non
     _output(style, module, layouts)
 
 
-def _hook(module: torch.nn.Module, layouts: _Layouts, inputs: Any, outputs: Any) -> None:
-    module.register_forward_pre_hook(lambda _, args: (layouts.of(args[0], inputs), *args[1:]) if args else args)
-    module.register_forward_hook(lambda _, __, output: layouts.of(output, outputs))
+def _hook(
+    module: torch.nn.Module,
+    layouts: _Layouts,
+    inputs: Any,
+    outputs: Any,
+    inputs_back: Any = None,
+    outputs_back: Any = None,
+) -> None:
+    def before(_: Any, args: Any) -> Any:
+        return (layouts.of(args[0], inputs, inputs_back), *args[1:]) if args else args
+
+    module.register_forward_pre_hook(before)
+    module.register_forward_hook(lambda _, __, output: layouts.of(output, outputs, outputs_back))
 
 
 _STYLES: dict[str, Callable[[Any, torch.nn.Module, _Layouts], None]] = {

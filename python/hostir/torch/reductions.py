@@ -120,14 +120,19 @@ def _bmm(low: Lowering, out: Any, x: Tensor, y: Tensor) -> Tensor:
     return low.merged(low.ops.matmul(left, right))
 
 
+def _product(low: Lowering, x: Tensor, y: Tensor) -> Tensor:
+    rows = low.unmerged(x)
+    return low.ops.matmul(rows if x.ndim == 2 else x, y)
+
+
 @lowers("mm.default", "mv.default", "dot.default")
 def _matmul(low: Lowering, out: Any, x: Tensor, y: Tensor) -> Tensor:
-    return low.ops.matmul(x, y)
+    return low.reshaped(_product(low, x, y), low.shape(out))
 
 
 @lowers("addmm.default", "baddbmm.default")
 def _addmm(low: Lowering, out: Any, bias: Tensor, x: Tensor, y: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    product = low.ops.matmul(x, y)
+    product = _product(low, x, y)
     if alpha != 1:
         product = low.ops.mul(product, alpha)
-    return low.ops.add(bias if beta == 1 else low.ops.mul(bias, beta), product)
+    return low.reshaped(low.ops.add(bias if beta == 1 else low.ops.mul(bias, beta), product), low.shape(out))
