@@ -29,10 +29,12 @@ class InPlace : public ::testing::TestWithParam<std::string> {};
 TEST_P(InPlace, WhereEachElementIsReadBeforeItIsWritten) {
   codegen::cpu::Compiler compiler({});
   base::Prng prng(11);
-  const double tolerance = GetParam() == "bf16" ? 0.05 : 1e-4;
+  const double tolerance = GetParam() == "bf16" ? 0.15 : 1e-4;  // Two of the last places of 7.
   for (const InPlaceProgram& program : InPlacePrograms(GetParam())) {
-    for (const fusion::SymbolValues& sizes :
-         {fusion::SymbolValues{{"i0", 1}, {"i1", 5}}, {{"i0", 0}, {"i1", 4}}, {{"i0", 67}, {"i1", 131}}}) {
+    for (const fusion::SymbolValues& sizes : {fusion::SymbolValues{{"i0", 1}, {"i1", 5}},
+                                              {{"i0", 0}, {"i1", 4}},
+                                              {{"i0", 67}, {"i1", 131}},
+                                              {{"i0", 5}, {"i1", 9001}}}) {
       SCOPED_TRACE(base::Cat(program.name, "\n", program.text));
       auto graph = ir::Parse(program.text, fusion::kFusionOps);
       ASSERT_TRUE(graph.ok()) << graph.status().ToString();
