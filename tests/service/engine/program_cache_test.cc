@@ -273,29 +273,41 @@ TEST_F(TwoTexts, TheOneNotUsedForLongestGoes) {
 }
 
 // What one who waits is told, as "queued behind 1", "compiling 1/2", "done"; then what it got.
+// As Order below: kept by those who tell.
 struct Heard {
-  std::mutex mutex;
-  std::vector<std::string> told;
-  std::promise<void> over;
+  struct Kept {
+    std::mutex mutex;
+    std::vector<std::string> told;
+    std::promise<void> over;
 
-  ProgramCache::Progress Listener() {
-    return [this](const pb::PlanProgress& progress) {
+    void Add(std::string what) {
       const std::scoped_lock lock(mutex);
+      told.push_back(std::move(what));
+    }
+  };
+  std::shared_ptr<Kept> kept = std::make_shared<Kept>();
+
+  ProgramCache::Progress Listener() const {
+    return [kept = kept](const pb::PlanProgress& progress) {
       if (progress.stage() == pb::PlanProgress::STAGE_QUEUED)
-        told.push_back("queued behind " + std::to_string(progress.plans_before()));
+        kept->Add("queued behind " + std::to_string(progress.plans_before()));
       if (progress.stage() == pb::PlanProgress::STAGE_COMPILING)
-        told.push_back("compiling " + std::to_string(progress.kernels_compiled()) + "/" +
-                       std::to_string(progress.kernels()));
-      if (progress.stage() == pb::PlanProgress::STAGE_DONE) told.push_back("done");
+        kept->Add("compiling " + std::to_string(progress.kernels_compiled()) + "/" +
+                  std::to_string(progress.kernels()));
+      if (progress.stage() == pb::PlanProgress::STAGE_DONE) kept->Add("done");
     };
   }
-  ProgramCache::Done Done() {
-    return [this](const Result<std::shared_ptr<const Program>>& made) {
-      const std::scoped_lock lock(mutex);
-      told.push_back(made.ok() ? "got it" : made.status().ToString());
-      over.set_value();
+  ProgramCache::Done Done() const {
+    return [kept = kept](const Result<std::shared_ptr<const Program>>& made) {
+      kept->Add(made.ok() ? "got it" : made.status().ToString());
+      kept->over.set_value();
     };
   }
+  std::vector<std::string> Told() const {
+    const std::scoped_lock lock(kept->mutex);
+    return kept->told;
+  }
+  void Wait() const { kept->over.get_future().get(); }
 };
 
 TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
@@ -308,17 +320,17 @@ TEST_F(Plans, WhoWaitsHearsHowFarItsPlanIs) {
   source.set_text("q");
   cache.Get("q", source, second.Done(), {.progress = second.Listener()});
   ASSERT_EQ(kill(planner, SIGCONT), 0);
-  first.over.get_future().get();
-  second.over.get_future().get();
+  first.Wait();
+  second.Wait();
   const std::vector<std::string> made = {"compiling 0/2", "compiling 1/2", "compiling 2/2", "done", "got it"};
   std::vector<std::string> wanted = {"queued behind 0"};
   wanted.insert(wanted.end(), made.begin(), made.end());
-  EXPECT_EQ(first.told, wanted);
+  EXPECT_EQ(first.Told(), wanted);
   wanted[0] = "queued behind 1";
-  EXPECT_EQ(second.told, wanted);
+  EXPECT_EQ(second.Told(), wanted);
   Heard third;  // It is there.
   cache.Get("q", source, third.Done(), {.progress = third.Listener()});
-  EXPECT_EQ(third.told, std::vector<std::string>{"got it"});
+  EXPECT_EQ(third.Told(), std::vector<std::string>{"got it"});
 }
 
 // The clients that heard, and when: kept by those who tell, who may be at it when the test has heard enough.
