@@ -222,7 +222,7 @@ def test_results_that_cross_streams_have_arrows(daemon, tmp_path):
 fusion @sums(%a: f32[8, 32768] {mesh=@m, shard(0, mesh_x)}, %b: f32[8, 6, 32768] {mesh=@m, shard(0, mesh_x)}) {
   %a_sum {mesh=@m} = sum(%a) {axes=[0], keepdim=false, dtype=null}
   %b_sum {mesh=@m} = sum(%b) {axes=[0, 1], keepdim=false, dtype=null}
-  %y = add(%a_sum, %b_sum)
+  %y = mul(%a_sum, %b_sum)
   return %y
 }
 """)
