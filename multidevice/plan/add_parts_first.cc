@@ -29,7 +29,7 @@ bool IsSumOverRanks(const ir::Value& value) {
          value.def->Name("reduce") == "sum";
 }
 
-// Of one shape, type and mesh, so that nothing is expanded or converted by the addition.
+// Whether both have one shape and type, so that the addition expands and converts nothing.
 bool AreAlike(const ir::Value& a, const ir::Value& b) {
   const auto stored = [](const ir::Value& value) {
     std::string text = base::Cat(DTypeName(value.type->dtype));
@@ -70,7 +70,7 @@ class Sums {
   }
 
  private:
-  // What stands for the result of `op`, in front of it; null: it is no such addition.
+  // The value that stands for the result of `op`, in front of it; null: it is no such addition.
   ir::Value* Merged(ir::Op& op) {
     if (fusion::CodeOf(op) != FusionOp::kAdd) return nullptr;
     ir::Value* const a = op.operands[0];

@@ -118,7 +118,7 @@ class Engine {
     std::shared_ptr<std::string> timeline = {};
     std::string trace = {};         // As of RunJob.
     std::vector<int> brought = {};  // Arguments whose handles are the caller's to free: no output gets one.
-    bool keeps_inputs = false;      // Those are not consumed in whose memory nothing is made.
+    bool keeps_inputs = false;      // Inputs in whose memory nothing is made are not consumed.
   };
   struct Accepted {
     int64_t run = 0;
@@ -253,7 +253,7 @@ class Engine {
   void Grant(const std::string& session, std::unique_ptr<NodeTransfer> transfer, NodeTransferDone done);
   std::function<void(const Status&, base::Nanos)> Timed(std::function<void(const Status&, base::Nanos)> done,
                                                         const RunJob& job) const;
-  // What becomes of a run's inputs when it is accepted.
+  // The inputs of an accepted run that its outputs replace.
   struct Replaced {
     std::vector<std::string> consumed;                // Handles.
     std::vector<std::pair<size_t, size_t>> in_place;  // Outputs, and the inputs in whose memory they are made.

@@ -116,7 +116,7 @@ Generator::Along Generator::PickAlong() {
   return {x, static_cast<size_t>(axis), axis - (Chance(30) ? rank : 0)};
 }
 
-// Of places and numbers of the host; most are no expressions of places.
+// Indices made of places and numbers of the host; most are no expressions of places.
 Item Generator::ComputedIndices(const ir::Expr* count) {
   const Exprs shape = {count}, offset = {graph_->exprs().Const(0)};
   const Item start = NewScalar(DType::kInt64, OneOf<double>({0, 2, 5}));

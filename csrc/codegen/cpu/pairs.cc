@@ -98,7 +98,7 @@ std::optional<V> Emitter::EmitWidenedPairs(const Element* convert, int guard) {
   return writer_.CastTo(code, "bitcast", all, Ty::kF32);
 }
 
-// Of bfloat16 made of float32, at neighbours.
+// The store of bfloat16 made of float32, at neighbours.
 std::function<void()> Emitter::PrepareStoreOfPairs(const Store& store) {
   const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
   const Element* value = store.value;

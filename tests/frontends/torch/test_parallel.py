@@ -108,7 +108,7 @@ def test_a_batch_is_split_over_four_ranks(ranks: hostir.Client, monkeypatch: pyt
             torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6)
     assert [count for count in resharded if count] == [6] * 3
     (backward,) = [plan for plan in hostir.torch.report().plans() if "allreduce" in plan.host_ir]
-    # Of six: that of the last bias is a sum of what the loss, PyTorch's own, hands in whole.
+    # Five of six: that of the last bias is a sum of what the loss, PyTorch's own, hands in whole.
     assert [each.type for each in backward.communications].count("Allreduce") == 5
     assert backward.host_ir.count("group()") == 1
 

@@ -39,7 +39,7 @@ TEST(DataIndex, TakesAlongAxes) {
   programs.Check();
 }
 
-// Of pieces, at indices that are computed of places: inputs lie beside pages that nobody may touch.
+// Pieces are read at indices that are computed of places; inputs lie beside pages that nobody may touch.
 TEST(DataIndex, TakesFromPiecesAtComputedIndices) {
   if (!CanEmulate()) GTEST_SKIP() << "no C++ compiler (c++) on this machine";
   EmulatedPrograms programs(6);
