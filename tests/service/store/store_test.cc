@@ -77,6 +77,64 @@ TEST_F(StoreTest, ANodeThatHasNoRoomIsNamed) {
   EXPECT_TRUE(output({3}, 5).ok());
 }
 
+// A handle goes on with another tensor in its memory where nobody else can read that: not by a handle, a name, a
+// pointer or what a download holds; nor where a later daemon would find it.
+TEST_F(StoreTest, AHandleGoesOnInItsMemory) {
+  const StoreOptions on_host = {.num_devices = 1};
+  TensorStore store(on_host, released);
+  const std::string session = *store.OpenSession();
+  const TensorSpec spec = SpecOn({0}, 4);
+  const auto make = [&] {
+    return std::make_shared<Tensor>(spec, *store.Allocate(session, spec, TensorStore::Use::kOutput),
+                                    TensorState::kReady);
+  };
+  std::shared_ptr<Tensor> old = make();
+  const std::string handle = *store.AddHandle(session, old);
+  const auto made = [&] { return std::make_shared<Tensor>(spec, old->shared_shards(), TensorState::kPending); };
+
+  const std::string second = *store.AddHandle(session, old);
+  EXPECT_FALSE(store.Replace(session, handle, old, made()));
+  ASSERT_TRUE(store.Free(session, std::vector<std::string>{second}).ok());
+  ASSERT_TRUE(store.Publish(session, handle, "weights", /*everyone=*/false).ok());
+  EXPECT_FALSE(store.Replace(session, handle, old, made()));
+  ASSERT_TRUE(store.Withdraw(session, "weights").ok());
+  {
+    const std::shared_ptr<Tensor> reader = old;
+    EXPECT_FALSE(store.Replace(session, handle, old, made()));
+  }
+  {
+    const std::shared_ptr<HostShards> download = old->shards().host();
+    EXPECT_FALSE(store.Replace(session, handle, old, made()));
+  }
+  old->shards().is_seen_by_others = true;
+  EXPECT_FALSE(store.Replace(session, handle, old, made()));
+  old->shards().is_seen_by_others = false;
+  EXPECT_FALSE(store.Replace(session, handle, make(), made())) << "it stands for another";
+  EXPECT_FALSE(store.Replace("nobody's", handle, old, made()));
+
+  const std::shared_ptr<Tensor> next = made();
+  ASSERT_TRUE(store.Replace(session, handle, old, next));
+  EXPECT_EQ(*store.Find(session, handle), next);
+  EXPECT_EQ(store.num_tensors(), 1);
+  const int64_t bytes = store.tensor_bytes();
+  store.PutBack(session, handle, old);  // The run was refused.
+  EXPECT_EQ(*store.Find(session, handle), old);
+  EXPECT_EQ(store.num_tensors(), 1);
+  EXPECT_EQ(store.tensor_bytes(), bytes);
+  ASSERT_TRUE(store.Free(session, std::vector<std::string>{handle}).ok());
+  EXPECT_EQ(store.num_tensors(), 0);
+  store.PutBack(session, handle, old);  // It was freed meanwhile.
+  EXPECT_EQ(store.num_tensors(), 0);
+
+  TensorStore followed(options, released);
+  const std::string there = *followed.OpenSession();
+  auto shards = *followed.Allocate(there, SpecOn({1}, 4), TensorStore::Use::kOutput);
+  const auto kept = std::make_shared<Tensor>(SpecOn({1}, 4), std::move(shards), TensorState::kReady);
+  const std::string of_kept = *followed.AddHandle(there, kept);
+  EXPECT_FALSE(followed.Replace(there, of_kept, kept,
+                                std::make_shared<Tensor>(kept->spec(), kept->shared_shards(), TensorState::kPending)));
+}
+
 TEST_F(StoreTest, ALaterOneIsToldInOrder) {
   TensorStore store(options, released);
   const std::string session = *store.OpenSession("alice", 5000);
