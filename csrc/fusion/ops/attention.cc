@@ -43,8 +43,6 @@ const Form kValues = {"values", {Role::kQuery, Role::kOut}};
 
 bool IsGradient(const ir::Op& op) { return CodeOf(op) == FusionOp::kAttentionGrad; }
 size_t NumForms(const ir::Op& op) { return IsGradient(op) ? 6 : 3; }
-bool HasMask(const ir::Op& op) { return op.operands.size() > NumForms(op); }
-
 const Form& FormOf(const ir::Op& op, size_t operand) {
   static const Form* const kForms[] = {&kQ, &kK, &kV, &kGradient, &kLse, &kValues};
   return operand < NumForms(op) ? *kForms[operand] : kMask;
@@ -481,6 +479,26 @@ bool CountsAlong(const ir::Op& op, size_t axis) {
 const ir::Expr* DiagonalOf(ir::ExprPool& pool, const ir::Op& op) {
   return pool.Sub(OffsetOf(pool, op, Role::kQuery), OffsetOf(pool, op, Role::kKey));
 }
+
+std::vector<const ir::Expr*> OffsetOfKeysFrom(ir::ExprPool& pool, const ir::Op& op, const ir::Expr* begin) {
+  const std::span<const ir::Expr* const> given = op.Exprs("offset");
+  std::vector<const ir::Expr*> offset(given.begin(), given.end());
+  if (const std::optional<size_t> keys = AxisOf(op, Role::kKey)) {
+    offset[*keys] = pool.Add(offset[*keys], begin);
+  } else {  // Only how far queries are from keys counts.
+    const std::optional<size_t> queries = AxisOf(op, Role::kQuery);
+    offset[*queries] = pool.Sub(offset[*queries], begin);
+  }
+  return offset;
+}
+
+std::optional<int> OperandOfGradient(const ir::Op& op) {
+  if (!IsAttention(CodeOf(op)) || !IsGradient(op)) return std::nullopt;
+  const std::string_view result = op.Name("result");
+  return result == "q" ? 0 : result == "k" ? 1 : 2;
+}
+
+bool HasMask(const ir::Op& op) { return op.operands.size() > NumForms(op); }
 
 bool ShareCall(const ir::Op& a, const ir::Op& b) {
   if (&a == &b) return IsAttention(CodeOf(a));

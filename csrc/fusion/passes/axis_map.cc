@@ -148,13 +148,15 @@ Types AxisMap::Fitting(size_t axis, const ir::Mesh& mesh, const Types& types) co
   return fitting;
 }
 
-std::optional<Placement> AxisMap::Forward(const std::vector<std::optional<Placement>>& operands) const {
+std::optional<Placement> AxisMap::Forward(const std::vector<std::optional<Placement>>& operands,
+                                          std::optional<int> first) const {
   std::vector<int> order;
   for (const int i : tensors_) {
     if (operands[static_cast<size_t>(i)]) order.push_back(i);
   }
   if (order.empty()) return std::nullopt;
-  std::ranges::stable_sort(order, std::greater(), [&](int i) { return Shares(*operands[static_cast<size_t>(i)]); });
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](int i) { return std::pair(i == first, Shares(*operands[static_cast<size_t>(i)])); });
   const ir::Value& result = *op_->results[0];
   const ir::Mesh* mesh = operands[static_cast<size_t>(order[0])]->mesh;
   Placement placement = Replicated(mesh, *result.type);

@@ -37,10 +37,11 @@ class AxisMap {
   // What must split each value axis of `operand` when the result is computed as `placement` says.
   std::vector<Types> Required(int operand, const Placement& placement) const;
 
-  // The placement of the result that follows from the operands' when nothing else is said: the most divided operand
-  // first; a later one adds what is still free. Operands without a layout, and partial results of operands, do not
-  // count. Nothing when no operand has a layout.
-  std::optional<Placement> Forward(const std::vector<std::optional<Placement>>& operands) const;
+  // The placement of the result that follows from the operands' when nothing else is said: operand `first`, where one
+  // is named, then the most divided one; a later one adds what is still free. Operands without a layout, and partial
+  // results of operands, do not count. Nothing when no operand has a layout.
+  std::optional<Placement> Forward(const std::vector<std::optional<Placement>>& operands,
+                                   std::optional<int> first = {}) const;
   // What splits the value axes of `operand` where the result is placed so.
   std::vector<Types> Backward(int operand, const Placement& placement) const;
 

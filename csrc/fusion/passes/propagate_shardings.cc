@@ -8,7 +8,8 @@
 // In this order, each step looking only at what is still null:
 //   0. an output that takes over an input's memory lies as that input does, and the input as the output, whichever
 //      of them is known; again after each of the others;
-//   1. forwards: a result follows its operands (AxisMap::Forward); a reduced axis that is split makes a partial result;
+//   1. forwards: a result follows its operands (AxisMap::Forward), a gradient first of all the operand that it is of;
+//      a reduced axis that is split makes a partial result;
 //   2. backwards: an operand follows the result of the op that reads it, the most divided one first; inputs
 //      are replicated over that mesh;
 //   3. forwards again, for what only inputs of step 2 lead to;
@@ -19,6 +20,7 @@
 #include <algorithm>
 
 #include "csrc/base/text.h"
+#include "csrc/fusion/attention.h"
 #include "csrc/fusion/passes/axis_map.h"
 #include "csrc/fusion/passes/placement.h"
 #include "csrc/fusion/passes/ready.h"
@@ -94,7 +96,7 @@ class Propagation {
       if (!IsTensor(result) || Of(result)) continue;
       std::vector<std::optional<Placement>> operands;
       for (const ir::Value* operand : op->operands) operands.push_back(Of(*operand));
-      Of(result) = AxisMap(*op).Forward(operands);
+      Of(result) = AxisMap(*op).Forward(operands, OperandOfGradient(*op));
       if (!Of(result) && otherwise != nullptr) Of(result) = Replicated(otherwise, *result.type);
     }
   }
