@@ -100,6 +100,15 @@ std::vector<int64_t> DeviceMesh::Team(int64_t device, ParallelType type) const {
   return team;
 }
 
+DeviceMesh DeviceMesh::Shifted(ParallelType type, int64_t ahead) const {
+  std::vector<int64_t> shifted;
+  for (int64_t position = 0; position < num_devices(); ++position) {
+    const std::vector<int64_t> team = Team(devices_[static_cast<size_t>(position)], type);
+    shifted.push_back(team[static_cast<size_t>((Coordinate(position, type) + ahead) % std::ssize(team))]);
+  }
+  return {shape_, std::move(shifted)};
+}
+
 std::string DeviceMesh::ToString() const {
   std::string out;
   for (size_t i = 0; i < devices_.size(); ++i) {

@@ -52,6 +52,10 @@ class DeviceMesh {
   // is one of them. REQUIRES: the mesh holds `device`.
   std::vector<int64_t> Team(int64_t device, ParallelType type) const;
 
+  // The mesh with every device in the place of the one `ahead` of it in its team along `type`, around its end.
+  // REQUIRES: 0 <= ahead.
+  DeviceMesh Shifted(ParallelType type, int64_t ahead) const;
+
   std::string ToString() const;  // "[0, 1]", "[[0, 1], [2, 3]]"
 
   bool operator==(const DeviceMesh&) const = default;

@@ -53,6 +53,12 @@ Result<GraphPtr> Localize(GraphPtr graph) {
   return std::move(local.graph);
 }
 
+// What can be in parts beside communications is, whatever its size.
+Result<GraphPtr> LocalizeForOverlap(GraphPtr graph) {
+  HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph, {.overlap = plan::OverlapLimits::Unlimited()}));
+  return std::move(local.graph);
+}
+
 Result<GraphPtr> Lower(GraphPtr graph) {
   HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph)));
   return std::move(plan.host);
@@ -69,7 +75,8 @@ struct Step {
   std::string_view name;
   Result<GraphPtr> (*run)(GraphPtr);
 };
-constexpr Step kSteps[] = {{"localize", &Localize}, {"lower", &Lower}, {"overlap", &Overlap}};
+constexpr Step kSteps[] = {
+    {"localize", &Localize}, {"localize_for_overlap", &LocalizeForOverlap}, {"lower", &Lower}, {"overlap", &Overlap}};
 
 std::span<const ir::Pass> PassesOf(const ir::OpSet& ops) {
   return &ops == &fusion::kFusionOps ? fusion::kFusionPasses : host::kHostPasses;
@@ -124,7 +131,8 @@ std::string PassList() {
   return out +
          "  localize, segments, lower: steps that make one rank's program, its segments, the host "
          "program\n"
-         "  overlap: as lower, with products of any size in parts beside their communications\n"
+         "  overlap, localize_for_overlap: as lower and localize, with products of any size in parts beside their "
+         "communications, and keys of attention that go round\n"
          "  cuda: the CUDA C++ of one rank's kernels\n";
 }
 

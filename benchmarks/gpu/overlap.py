@@ -101,7 +101,7 @@ def variant_of(name: str) -> Variant:
 
 
 def evaluate(args: argparse.Namespace, programs: dict[str, str], overlaps: list[str], nccl: bool) -> dict[Any, Any]:
-    """By program and overlap milliseconds of a run, of the slowest rank; plans of one program take turns."""
+    """By program and overlap the report of hostir-eval; plans of one program take turns."""
     with tempfile.TemporaryDirectory(prefix="hostir-") as folder:
         files, times = [], Path(folder) / "times.json"
         for name, text in programs.items():
@@ -116,7 +116,7 @@ def evaluate(args: argparse.Namespace, programs: dict[str, str], overlaps: list[
         rows = json.loads(times.read_text())
     rows = rows if isinstance(rows, list) else [rows]
     keys = [(name, overlap) for name in programs for overlap in overlaps]
-    return {key: row["samples_ms"] for key, row in zip(keys, rows, strict=True)}
+    return dict(zip(keys, rows, strict=True))
 
 
 Size = tuple[int, int, int]
@@ -137,7 +137,8 @@ def measure(args: argparse.Namespace, sizes: list[Size]) -> list[dict[str, Any]]
                     for chunks in sorted({variant.chunks for variant in of_process.values()}):
                         programs[f"{form}-{chunks}-{size}"] = program(form, *size, args.ranks, chunks)
             overlaps = list(dict.fromkeys(variant.overlap for variant in of_process.values()))
-            times = evaluate(args, programs, overlaps, nccl)
+            reports = evaluate(args, programs, overlaps, nccl)
+            times = {key: report["samples_ms"] for key, report in reports.items()}
             for size, of_size in taken.items():
                 if not nccl:
                     of_size.setdefault(("product", "alone"), []).extend(times[f"product-{size}", overlaps[0]])

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "csrc/base/text.h"
 #include "csrc/fusion/attention.h"
@@ -12,6 +13,7 @@
 #include "csrc/ir/builder.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/lower/overlap.h"
+#include "host_ir/lower/segmentation.h"
 #include "host_ir/lower/storage.h"
 #include "multidevice/plan/resharding.h"
 
@@ -72,7 +74,7 @@ struct Level {
   Op* outermost = nullptr;  // The outermost loop's op.
   std::vector<SegmentKind> kinds = {};
   std::unordered_map<const Value*, Value*> buffer = {};            // Local value to host buffer.
-  std::unordered_map<const Value*, const Value*> storage_of = {};  // Value to the output whose memory it is.
+  std::unordered_map<const Value*, const Value*> storage_of = {};  // Value to the one whose memory it takes.
   std::unordered_map<size_t, const Overlap*> overlap_of = {};      // Of groups, by index.
 };
 
@@ -109,6 +111,7 @@ class Lowering {
   Status LowerGroups() {
     for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group));
     AliasOutputs();
+    AlternateBuffers();
     if (at_->loop == nullptr) {
       overlaps_ = FindOverlaps(*at_->program, options_.overlap);
       for (const Overlap& overlap : overlaps_) {
@@ -206,6 +209,30 @@ class Lowering {
       if (!IsHeldWherever(*from, *group.outputs[0])) continue;
       at_->storage_of[from] = group.outputs[0];
       at_->kinds[i] = SegmentKind::kView;
+    }
+  }
+
+  // What goes round lies, every second step, where it lay two steps before. So no step is taken before that was read,
+  // however far ahead of the others a stream of communications is.
+  void AlternateBuffers() {
+    const std::vector<Group>& groups = at_->program->groups;
+    std::unordered_map<const Value*, size_t> last_reader;
+    std::unordered_set<const Value*> viewed;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const Value* input : groups[i].inputs) {
+        last_reader[input] = i;
+        if (at_->kinds[i] == SegmentKind::kView) viewed.insert(input);
+      }
+    }
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const Op& op = *groups[i].ops[0];
+      if (!PassesOn(op) || !PassesOn(*op.operands[0]->def)) continue;
+      const Value* const result = op.results[0];
+      const Value* const before = op.operands[0]->def->operands[0];
+      const bool is_read = last_reader[before] >= i || viewed.contains(before);
+      if (is_read || ir::ToString(*before->type) != ir::ToString(*result->type)) continue;
+      if (at_->buffer.contains(before) || at_->buffer.contains(result) || at_->storage_of.contains(result)) continue;
+      at_->storage_of[result] = before;
     }
   }
 
@@ -384,18 +411,9 @@ class Lowering {
     return ahead == 0 ? place : pool.Mod(pool.Add(place, pool.Const(ahead)), pool.Const(ways));
   }
 
-  // The mesh of `communication` with every device in the place of the one `ahead` of it along the dimension.
   const ir::Mesh* Shifted(const Op& communication, int64_t ahead) {
-    const mesh::DeviceMesh& devices = communication.MeshOf("mesh")->mesh;
     const mesh::ParallelType dim = *mesh::ParseParallelType(communication.Name("dim"));
-    std::vector<int64_t> shifted;
-    for (const int64_t device : devices.devices()) {
-      const std::vector<int64_t> team = devices.Team(device, dim);
-      const auto place = std::find(team.begin(), team.end(), device) - team.begin();
-      shifted.push_back(team[static_cast<size_t>(place + ahead) % team.size()]);
-    }
-    return host_->AddMesh(
-        *mesh::DeviceMesh::Make({devices.shape().begin(), devices.shape().end()}, std::move(shifted)));
+    return host_->AddMesh(communication.MeshOf("mesh")->mesh.Shifted(dim, ahead));
   }
 
   // The communication of an overlap: each shift brings the chunk of one other rank.

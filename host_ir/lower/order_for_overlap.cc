@@ -49,6 +49,13 @@ void BringTogether(std::vector<segment::Group>& groups) {
 
 }  // namespace
 
+bool PassesOn(const ir::Op& op) {
+  const auto is_permute = [](const ir::Op* each) {
+    return each != nullptr && fusion::CodeOf(*each) == fusion::FusionOp::kCollectivePermute;
+  };
+  return is_permute(&op) && is_permute(op.operands[0]->def);
+}
+
 std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups) {
   std::map<const ir::Value*, size_t> maker;  // Lookup only.
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -65,7 +72,7 @@ std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups) 
       if (readers[found->second].insert(i).second) ++missing[i];
       if (Communicates(groups[found->second])) rank[i] = 2;
     }
-    if (Communicates(groups[i])) rank[i] = 0;
+    if (Communicates(groups[i])) rank[i] = PassesOn(*groups[i].ops[0]) ? 2 : 0;
   }
   std::set<std::tuple<int, size_t>> ready;
   for (size_t i = 0; i < groups.size(); ++i) {

@@ -21,9 +21,12 @@ segment::Gain GainOfOneKernel(const segment::GroupView& producer, const segment:
 
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks
-// talk. Small communications of one team stand side by side where nothing needs the earlier ones before. Otherwise as
-// given.
+// talk. What is passed on has its turn, or all that goes round would be in memory at once. Small communications of one
+// team stand side by side where nothing needs the earlier ones before. Otherwise as given.
 std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups);
+
+// Whether a communication passes on what another one brought, as the ranks of a ring do.
+bool PassesOn(const ir::Op& op);
 
 // Rules (1) to (4) for a group on its own.
 bool FitsOneKernel(const segment::GroupView& group);

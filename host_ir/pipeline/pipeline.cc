@@ -114,13 +114,16 @@ std::string_view OverlapChoiceName(OverlapChoice choice) {
 plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::Links& links) {
   using Least = plan::OverlapLimits::Least;
   plan::OverlapLimits limits = {.links = links};
+  // Fewer are gathered sooner than they go round: each step has its start, and results to put together.
+  limits.within.attended = Least{.bytes = int64_t{2} << 20};
   const bool is_gpu = target.kind == codegen::Target::Kind::kGpu;
   if (is_gpu) {
     // A part of fewer rows reads the weights once more for nothing; a sum of fewer terms is over before its exchange,
     // and then takes a pass over memory that the library's does not.
     limits.within = {.exchanged = Least{.bytes = int64_t{4} << 20, .rows = 256},
                      .scattered = Least{.bytes = int64_t{4} << 20, .rows = 512, .terms = 1024},
-                     .summed = Least{.bytes = int64_t{8} << 20, .rows = 1024, .terms = 4096}};
+                     .summed = Least{.bytes = int64_t{8} << 20, .rows = 1024, .terms = 4096},
+                     .attended = Least{.bytes = int64_t{16} << 20}};
   }
   if (links.of_node.size() > 1) {
     // A part's bytes take the link many times as long as a message does.
@@ -130,6 +133,7 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
     // Sums are not exchanged to be made behind: the communicator makes them while terms arrive, without a pass over
     // memory of its own (benchmarks/cluster_overlap.py).
     limits.between.exchanged = Least{.bytes = static_cast<int64_t>(std::min(bytes, 0x1p62)), .rows = is_gpu ? 256 : 64};
+    limits.between.attended = Least{.bytes = limits.between.exchanged->bytes};
   }
   return limits;
 }
@@ -163,7 +167,10 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   HIR_ASSIGN(Lowered lowered,
              Lower(*plan.segmented,
                    {.target = options.target, .sizes = options.sizes, .streams = options.streams, .overlap = overlap}));
-  if (options.overlap != OverlapChoice::kNever) plan.notes = DescribeOverlaps(*plan.segmented, overlap);
+  if (options.overlap != OverlapChoice::kNever) {
+    plan.notes = DescribeOverlaps(*plan.segmented, overlap);
+    plan.notes.insert(plan.notes.end(), plan.local.notes.begin(), plan.local.notes.end());
+  }
   plan.segments = std::move(lowered.segments);
   plan.kernels = std::move(lowered.kernels);
   plan.host = std::move(lowered.program);

@@ -25,8 +25,9 @@ struct ProgramPlan {
   std::unique_ptr<Segmented> segmented;  // local.graph, its stream loops and all groups.
   std::vector<LoweredSegment> segments;  // What became of the groups, those of loops included.
   std::vector<codegen::KernelPlan> kernels;
-  std::unique_ptr<ir::Graph> host;      // The host program, streams and deallocations included.
-  std::vector<std::string> notes = {};  // For people: which products run beside their communications.
+  std::unique_ptr<ir::Graph> host;  // The host program, streams and deallocations included.
+  // For people: which products run beside their communications, and which keys of attention go round.
+  std::vector<std::string> notes = {};
   // Sizes that the plan was made for alone: its inputs have them as constants. Empty where it serves others, too.
   codegen::Sizes pinned = {};
 };

@@ -23,6 +23,7 @@
 #include "multidevice/plan/add_parts_first.h"
 #include "multidevice/plan/emit_steps.h"
 #include "multidevice/plan/local_extents.h"
+#include "multidevice/plan/ring_attention.h"
 
 namespace hir::plan {
 namespace {
@@ -478,6 +479,7 @@ std::string_view OverlapLimits::WhyNone(const mesh::DeviceMesh& mesh, mesh::Para
 Result<LocalProgram> Localize(const ir::Graph& global, const LocalizeOptions& options) {
   HIR_ASSIGN(LocalProgram program, Localizer(global, options).Run());
   AddPartsFirst(program);
+  PassKeysRound(program, options.overlap);
   return program;
 }
 

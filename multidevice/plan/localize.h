@@ -52,6 +52,8 @@ struct LocalProgram {
   // Those of the graph's guards that say which blocks are even, and up to which sizes reshardings stay within their
   // bound of memory: with other sizes, Localize may give another program.
   std::vector<ir::Guard> evenness = {};
+  // For people: of attention whose keys are split whether they go round, or why not.
+  std::vector<std::string> notes = {};
 };
 
 // Which products run in parts beside their communications (host_ir/lower/overlap.h): of sizes that are constants, and
@@ -67,13 +69,14 @@ struct OverlapLimits {
     std::optional<Least> exchanged = {};  // Rows that are gathered for a product, or results that are sent behind one.
     std::optional<Least> scattered = {};  // Sums of partial results of which each rank wants a share,
     std::optional<Least> summed = {};     // and those that all want.
+    std::optional<Least> attended = {};   // Keys and values that go round the ranks, a part of them at a time.
   };
   Team within = {};   // Of teams on one node.
   Team between = {};  // Of teams whose ranks are each on another node.
   Links links = {};
 
   // Wherever it can be.
-  static OverlapLimits Unlimited() { return {.within = {Least(), Least(), Least()}}; }
+  static OverlapLimits Unlimited() { return {.within = {Least(), Least(), Least(), Least()}}; }
   // Those of the teams along `type`. None where ranks share the link of a node: a communication sends each byte over it
   // once, and its parts would for each of them.
   const Team& Of(const mesh::DeviceMesh& mesh, mesh::ParallelType type) const;

@@ -28,6 +28,8 @@ PAGES: dict[str, list[str]] = {
         "Sharding(DeviceMesh([[0, 1], [2, 3]]), {0: 'mesh_y'})",
         "['Allreduce']",
         "8.0",
+        "hostir_attention: keys and values of 2048 KiB a rank go round 4 ranks",
+        "Sharding(DeviceMesh([0, 1, 2, 3]), {1: 'mesh_x'})",
         "hostir.jax: while of float32[3] -> float32[3]: how often it turns is not known",
     ],
     "from_nvfuser.md": ["[3. 3. 3. 3. 3. 3. 3. 3.]"],

@@ -46,6 +46,37 @@ def tensor_parallel(axis: str) -> Any:
     }
 
 
+def attended(q: Any, k: Any, v: Any, gradient: Any, of: Any) -> tuple[Any, ...]:
+    """Causal attention `of` somebody, and its gradients."""
+    values, back = jax.vjp(lambda q, k, v: of(q, k, v, is_causal=True), q, k, v)
+    return values, *back(gradient)
+
+
+@pytest.mark.parametrize("groups", [8, 2])
+def test_a_long_sequence_is_split(client: hostir.Client, groups: int) -> None:
+    """Keys go round, those that heads share, too; short ones are gathered. Gradients lie as what they are of."""
+    lies = P(None, "dp")
+    ours = hostir.jax.jit(
+        lambda *args: attended(*args, hostir.jax.dot_product_attention),
+        client=client,
+        mesh=RANKS,
+        in_shardings=(lies, lies, lies, lies),
+    )
+    theirs = jax.jit(lambda *args: attended(*args, jax.nn.dot_product_attention))
+    rng = np.random.default_rng(SEED)
+    for length, note in ((16384 // groups, "go round 4 ranks"), (64, "are gathered")):
+        shapes = [(1, length, heads, 64) for heads in (8, groups, groups, 8)]
+        args = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+        plan = client.explain(ours.definition(*args))
+        assert plan.notes
+        assert all(note in each for each in plan.notes)
+        sums = {each.type for each in plan.communications}
+        assert sums == ({"CollectivePermute"} if "round" in note else {"Allgather", "ReduceScatter"})
+        results = ours(*args)
+        assert all(each.sharding == Sharding(RANKS, {1: "mesh_x"}) for each in results)
+        assert_close(results, theirs(*args), 1e-5)
+
+
 def check_steps(ours: Any, client: hostir.Client) -> list[Any]:
     """Steps of gradient descent; the parameters at the end."""
     theirs = jax.jit(sgd(loss))

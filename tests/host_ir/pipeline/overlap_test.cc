@@ -1,5 +1,5 @@
 // Which products run in parts beside their communications: on GPUs those that it pays for, by sizes that were
-// measured; elsewhere none.
+// measured; elsewhere none. Whether keys of attention go round, likewise.
 #include <gtest/gtest.h>
 
 #include "csrc/base/text.h"
@@ -135,6 +135,54 @@ TEST(Overlap, BetweenNodesLinksDecide) {
   const auto plan = PlanProgram(*std::move(graph), {.num_devices = 4, .links = shared});
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   EXPECT_EQ(plan->notes, std::vector<std::string>{"y: whole behind allgather g.1: ranks of a node share its link"});
+}
+
+// Causal attention of queries and keys that are split along the sequence, of one head of 64.
+std::string Attention(int64_t length, std::string_view dtype, std::string_view more = "return %y") {
+  const auto tensor = [&](std::string_view name) {
+    return Cat("%", name, ": ", dtype, "[", length, ", 64] {mesh=@m, shard(0, mesh_x)}");
+  };
+  return Cat("mesh @m = [0, 1]\nfusion @f(", tensor("q"), ", ", tensor("k"), ", ", tensor("v"), ", ", tensor("g"),
+             ") {\n  %y = attention(%q, %k, %v) {result=values, causal=true, offset=[0, 0], scale=1.0}\n",
+             "  %l = attention(%q, %k, %v) {result=lse, causal=true, offset=[0], scale=1.0}\n  ", more, "\n}\n");
+}
+
+// Where that was faster (benchmarks/gpu/ring.py, also with --device cpu).
+TEST(Overlap, SaysWhetherKeysGoRound) {
+  using Notes = std::vector<std::string>;
+  PlanOptions on_gpus = {.target = codegen::kHopper};
+  on_gpus.target.cudnn = true;
+  EXPECT_EQ(NotesOf(Attention(8192, "f32"), {}), Notes{"y: keys and values of 2048 KiB a rank go round 2 ranks"});
+  EXPECT_EQ(NotesOf(Attention(8190, "f32"), {}),
+            Notes{"y: keys and values are gathered: 2047 KiB a rank (from 2048 on)"});
+  EXPECT_EQ(NotesOf(Attention(131072, "bf16"), on_gpus),
+            Notes{"y: keys and values of 16384 KiB a rank go round 2 ranks"});
+  EXPECT_EQ(NotesOf(Attention(65536, "bf16"), on_gpus),
+            Notes{"y: keys and values are gathered: 8192 KiB a rank (from 16384 on)"});
+  EXPECT_EQ(NotesOf(Attention(4, "f32"), {.overlap = OverlapChoice::kAlways}),
+            Notes{"y: keys and values of 1 KiB a rank go round 2 ranks"});
+  EXPECT_EQ(NotesOf(Attention(8192, "f32"), {.overlap = OverlapChoice::kNever}), Notes{});
+  EXPECT_EQ(NotesOf(Attention(8192, "f32", "%w {mesh=@m} = set(%v)\n  return %y, %w"), {}),
+            Notes{"y: keys and values are gathered: all ranks want them"});
+  EXPECT_EQ(NotesOf(Attention(8192, "f32", "%w {mesh=@m} = set(%v)\n  %z = neg(%w)\n  return %y, %z"), {}),
+            Notes{"y: keys and values are gathered: z reads them whole"});
+  // Gradients of keys that all want whole need all keys, and so do the values then.
+  EXPECT_EQ(NotesOf(Attention(8192, "f32",
+                              "%d {mesh=@m} = attention_grad(%q, %k, %v, %g, %l, %y) {result=k, causal=true, "
+                              "offset=[0, 0, 0], scale=1.0}\n  return %y, %d"),
+                    {}),
+            (Notes{"d: keys and values are gathered: all ranks want its result whole",
+                   "y: keys and values are gathered: d reads them whole"}));
+}
+
+// Between nodes the time of a message decides, as for products.
+TEST(Overlap, KeysGoRoundNodes) {
+  const plan::Links two = {.node_of = {0, 1}, .of_node = {{1e-4, 1.25e8}, {1e-4, 1.25e8}}};  // 100 us, 1 Gbit/s.
+  const plan::Links slow = {.node_of = {0, 1}, .of_node = {{1e-2, 1.25e8}, {1e-2, 1.25e8}}};
+  EXPECT_EQ(NotesOf(Attention(4096, "f32"), {.links = two}),
+            std::vector<std::string>{"y: keys and values of 1024 KiB a rank go round 2 ranks"});
+  EXPECT_EQ(NotesOf(Attention(4096, "f32"), {.links = slow}),
+            std::vector<std::string>{"y: keys and values are gathered: 1024 KiB a rank (from 19531 on)"});
 }
 
 TEST(Overlap, IsAsOneAsks) {
