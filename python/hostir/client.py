@@ -467,6 +467,7 @@ class Client:
             if parameter.scalar:
                 request.args.append(_number_argument(inputs_.number(index, name, value)))
                 continue
+            value = inputs_.sized(value, index, name, parameter)
             if isinstance(value, Array):
                 array = value
             else:

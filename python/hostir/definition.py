@@ -17,6 +17,7 @@ from .infer import Sizes, ValueType, infer, input_type, scalar_type
 from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
+from .size import Size
 from .text import program_text
 from .tree import Structure, flatten
 from .values import Scalar, Tensor, Value, as_axis, as_number, number_text
@@ -176,6 +177,18 @@ class FusionDefinition:
             raise invalid(f"name {given!r}: a value of this definition has it already")
         self._names.add(given)
         return given
+
+    def define_size(self, *, name: str = "") -> Size:
+        """A size that no input has: each run brings it, an integer from 0 on. name: as of define_tensor.
+
+        Planning sees an input of one axis, a bool of which one element is stored (``bool[b:i0]``); its values are
+        nowhere read. A size that an input has is ``x.shape[0]``, or ``x.size(0)`` as a scalar.
+
+        >>> n = fd.define_size()
+        >>> y = fd.ops.iota(n) * 2  # run(fd, [3]) makes n 3.
+        """
+        counted = self.define_tensor(shape=[-1], contiguity=[None], dtype=DataType.Bool, name=name)
+        return cast(Size, counted.shape[0])
 
     def define_scalar(self, value: Any = None, dtype: DataType | object = None, *, name: str = "") -> Scalar:
         """A host scalar: a constant, or with ``value=None`` an input that is given with each run, a float64 where

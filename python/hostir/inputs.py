@@ -20,6 +20,7 @@ from .named_program import NamedProgram
 from .values import Value, as_number
 
 _NAMES_SHOWN = 8
+_SIZE_MAX = 1 << 62
 VALUE_BYTES = 256 << 10  # Of an input, up to which a run brings it along; beyond, the message is copied too often.
 Values = np.ndarray[Any, Any] | gpu_array.GpuView  # On the host, or on a GPU.
 
@@ -190,6 +191,17 @@ def as_input(array: Any, index: int, name: str, data_type: DataType) -> Values:
         return on_gpu
     on_host = array if on_gpu is None else on_gpu.to_numpy()
     return host_array(on_host, data_type, f"input {index} ({name})", name)
+
+
+def sized(value: Any, index: int, name: str, parameter: Any) -> Any:
+    """An integer given for a PlanParam that is a size (``define_size``), as that many elements; all else as it is."""
+    if list(parameter.stored_once) != [True] or wire.data_type(parameter.dtype) is not DataType.Bool:
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        return value
+    if not 0 <= value <= _SIZE_MAX:
+        raise invalid(f"input {index} ({name}): {value} is no size; it is from 0 to 2^62")
+    return np.broadcast_to(np.zeros((), np.bool_), (int(value),))
 
 
 def describe(array: np.ndarray[Any, Any], header: Any) -> np.ndarray[Any, Any]:

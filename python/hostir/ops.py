@@ -766,7 +766,8 @@ def _extents(op: str, shape: Sequence[Any]) -> list[int | str]:
     for entry in shape:
         value = entry if not isinstance(entry, Scalar) else entry.value if entry.extent is None else entry.extent
         if isinstance(entry, Scalar) and value is None:
-            raise invalid(f"{op}: %{entry.name} is not known yet; a size is a number, a constant scalar or Tensor.size")
+            sizes = "a number, a constant scalar, Tensor.size or define_size"
+            raise invalid(f"{op}: %{entry.name} is not known yet; a size is {sizes}")
         extents.append(str(value) if isinstance(value, str) else as_axis(op, value))
     return extents
 

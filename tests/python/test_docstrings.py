@@ -70,6 +70,8 @@ def given(value: Any) -> Any:
     """For an input that the example defines itself."""
     if isinstance(value, Scalar):
         return 1
+    if value.data_type == hostir.DataType.Bool and value.ndim == 1:
+        return len(X)  # A size.
     return np.ones([n if isinstance(n, int) else len(X) for n in value.shape], value.dtype)
 
 

@@ -30,7 +30,7 @@ INVALID: list[tuple[str, Call]] = [
     ("sum: axis 0.5 is not an integer", lambda fd, x: fd.ops.sum(x, dims=[0.5])),
     ("reshape: 4 is no list of sizes", lambda fd, x: fd.ops.reshape(x, 4)),
     (
-        "reshape: %s is not known yet; a size is a number, a constant scalar or Tensor.size",
+        "reshape: %s is not known yet; a size is a number, a constant scalar, Tensor.size or define_size",
         lambda fd, x: fd.ops.reshape(x, [fd.fusion.inputs()[1]]),
     ),
     (
