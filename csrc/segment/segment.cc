@@ -10,8 +10,9 @@
 // may fit only together with both.
 //
 // Cost: a merge asks the predicate (or the bound, where there is one) for the edges of the merged
-// group only and searches paths once, linear in the edges, so 1,000 ops take tens of milliseconds
-// plus the predicate's time.
+// group only. Nodes are kept in a topological order, so that paths are searched between the two ends
+// alone, and what a merge makes void is found by its ends. 1,000 ops take tens of milliseconds plus
+// the predicate's time.
 #include "csrc/segment/segment.h"
 
 #include <algorithm>
@@ -53,6 +54,9 @@ class Merger {
       nodes_[i].ops = {i};
       nodes_[i].group = groups_.Of(nodes_[i].ops);
       node_of_.push_back(i);
+      place_.push_back(i);
+      at_place_[i] = i;
+      partners_.emplace_back();
       for (const ir::Value* operand : nodes_[i].group.inputs) {
         if (operand->def == nullptr) continue;
         const int producer = groups_.PositionOf(operand->def);
@@ -102,7 +106,27 @@ class Merger {
   }
 
   void AskAndAdd(int producer, int consumer) {
-    if (const auto gain = AskOfPair(should_merge_, producer, consumer)) candidates_.insert({*gain, producer, consumer});
+    if (const auto gain = AskOfPair(should_merge_, producer, consumer)) Await({*gain, producer, consumer});
+  }
+
+  void Await(const Candidate& candidate) {
+    candidates_.insert(candidate);
+    awaiting_[{candidate.producer, candidate.consumer}] = candidate;
+  }
+
+  // Drops all pairs of which `number` is one.
+  void Forget(int number) {
+    std::set<int>& partners = partners_[static_cast<size_t>(number)];
+    for (const int partner : partners) {
+      const std::pair<int, int> pair = std::minmax(number, partner);
+      added_.erase(pair);
+      partners_[static_cast<size_t>(partner)].erase(number);
+      const auto found = awaiting_.find(pair);
+      if (found == awaiting_.end()) continue;
+      candidates_.erase(found->second);
+      awaiting_.erase(found);
+    }
+    partners.clear();
   }
 
   // A host scalar that one group reads belongs to it from the start: as a neighbour it would be asked about again with
@@ -119,38 +143,72 @@ class Merger {
     }
   }
 
-  // Whether a path leads out of `members` and back in: then they cannot become one node.
-  bool MakesCycle(const std::vector<int>& members) const {
+  int PlaceOf(int number) const { return place_[static_cast<size_t>(number)]; }
+  int LastPlace(const std::vector<int>& members) const {
+    int last = -1;
+    for (const int member : members) last = std::max(last, PlaceOf(member));
+    return last;
+  }
+
+  // The nodes to which paths lead out of `members`, as far as paths from there may lead back: those in front of the
+  // last member. One of `members` is among them where a path does lead back.
+  std::set<int> Behind(const std::vector<int>& members) const {
     const std::set<int> inside(members.begin(), members.end());
-    std::vector<char> seen(node_of_.size(), 0);
+    const int last = LastPlace(members);
+    std::set<int> found;
     std::vector<int> pending;
     const auto visit = [&](int number) {
-      if (!seen[static_cast<size_t>(number)]) pending.push_back(number);
-      seen[static_cast<size_t>(number)] = 1;
+      if (PlaceOf(number) <= last && found.insert(number).second && !inside.contains(number)) pending.push_back(number);
     };
-    for (int member : members) {
-      for (int next : nodes_.at(member).consumers) {
+    for (const int member : members) {
+      for (const int next : nodes_.at(member).consumers) {
         if (!inside.contains(next)) visit(next);
       }
     }
     while (!pending.empty()) {
       const int number = pending.back();
       pending.pop_back();
-      for (int next : nodes_.at(number).consumers) {
-        if (inside.contains(next)) return true;
-        visit(next);
-      }
+      for (const int next : nodes_.at(number).consumers) visit(next);
     }
-    return false;
+    return found;
+  }
+
+  // Whether a path leads out of `members` and back in: then they cannot become one node.
+  bool MakesCycle(const std::vector<int>& members) const {
+    const std::set<int> behind = Behind(members);
+    return std::ranges::any_of(members, [&](int member) { return behind.contains(member); });
+  }
+
+  // Gives `members`, which become the node `into`, one place: in front of what is behind them, behind all else that
+  // stands between them.
+  void Replace(const std::vector<int>& members, int into) {
+    const std::set<int> behind = Behind(members);
+    int first = PlaceOf(members[0]);
+    for (const int member : members) first = std::min(first, PlaceOf(member));
+    std::vector<int> places, before, after;
+    for (auto at = at_place_.find(first); at != at_place_.end() && at->first <= LastPlace(members); ++at) {
+      places.push_back(at->first);
+      if (std::ranges::count(members, at->second) > 0) continue;
+      (behind.contains(at->second) ? after : before).push_back(at->second);
+    }
+    before.push_back(into);
+    before.insert(before.end(), after.begin(), after.end());
+    for (const int place : places) at_place_.erase(place);
+    for (size_t i = 0; i < before.size(); ++i) {
+      at_place_[places[i]] = before[i];
+      place_[static_cast<size_t>(before[i])] = places[i];
+    }
   }
 
   void AddCandidate(int a, int b) {
     const auto [producer, consumer] = std::minmax(a, b);
     if (producer == consumer || added_.contains({producer, consumer})) return;
     added_.insert({producer, consumer});
+    partners_[static_cast<size_t>(producer)].insert(consumer);
+    partners_[static_cast<size_t>(consumer)].insert(producer);
     if (options_.gain_at_most) {
-      const Gain most = AskOfPair(options_.gain_at_most, producer, consumer);
-      candidates_.insert({most, producer, consumer, /*is_asked=*/false});
+      if (const std::optional<Gain> most = AskOfPair(options_.gain_at_most, producer, consumer))
+        Await({*most, producer, consumer, /*is_asked=*/false});
     } else {
       AskAndAdd(producer, consumer);
     }
@@ -192,6 +250,7 @@ class Merger {
     while (!candidates_.empty()) {
       const Candidate best = *candidates_.begin();
       candidates_.erase(candidates_.begin());
+      awaiting_.erase({best.producer, best.consumer});
       if (MakesCycle({best.producer, best.consumer})) continue;
       if (best.is_asked) {
         Merge({best.producer, best.consumer});
@@ -222,6 +281,7 @@ class Merger {
   // The number of the node that those of `numbers` become.
   int Join(const std::vector<int>& numbers) {
     const int into = *std::min_element(numbers.begin(), numbers.end());
+    Replace(numbers, into);
     Node merged{.ops = Union(numbers), .group = {}, .producers = {}, .consumers = {}};
     merged.group = groups_.Of(merged.ops);
     const std::set<int> inside(numbers.begin(), numbers.end());
@@ -235,8 +295,7 @@ class Merger {
         nodes_.at(consumer).producers.erase(number);
         if (!inside.contains(consumer)) merged.consumers.insert(consumer);
       }
-      std::erase_if(added_, [number](const auto& pair) { return pair.first == number || pair.second == number; });
-      std::erase_if(candidates_, [number](const Candidate& c) { return c.producer == number || c.consumer == number; });
+      Forget(number);
     }
     for (int number : numbers) nodes_.erase(number);
     for (int position : merged.ops) node_of_[static_cast<size_t>(position)] = into;
@@ -277,6 +336,10 @@ class Merger {
   std::map<int, Node> nodes_;
   std::set<std::pair<int, int>> added_;  // Pairs that are candidates, or whose answer was no.
   std::set<Candidate> candidates_;
+  std::map<std::pair<int, int>, Candidate> awaiting_;       // Those candidates, by their ends.
+  std::vector<std::set<int>> partners_;                     // By number: the other ends of its pairs in added_.
+  std::vector<int> place_;                                  // By number: in a topological order of the nodes.
+  std::map<int, int> at_place_;                             // The nodes in that order.
   std::set<std::pair<int, std::vector<int>>> stars_asked_;  // (centre, positions of all ops): never accepted later.
 };
 

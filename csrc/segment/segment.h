@@ -44,8 +44,9 @@ inline constexpr int64_t kUnknownExtent = 1024;
 using ShouldMerge =
     std::function<std::optional<Gain>(const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
 
-// At least what the predicate would answer, in less time than it takes. Must be pure.
-using GainAtMost = std::function<Gain(const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
+// At least what the predicate would answer, in less time than it takes; nothing where it would answer nothing, as far
+// as that is seen at once. Must be pure.
+using GainAtMost = ShouldMerge;
 
 struct Options {
   bool merge_sinks = false;     // Also ask for groups that nothing reads, whatever they read.

@@ -70,18 +70,18 @@ bool Reads(const GroupView& consumer, const GroupView& producer) {
 
 bool FitsOneKernel(const GroupView& group) { return MayStandTogether(group) && codegen::Accepts(group).accepted; }
 
-segment::Gain GainOfOneKernel(const GroupView& producer, const GroupView& consumer, const GroupView& merged) {
-  return {.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+std::optional<segment::Gain> GainOfOneKernel(const GroupView& producer, const GroupView& consumer,
+                                             const GroupView& merged) {
+  if (!AreOneCall(merged) && !MayStandTogether(merged)) return std::nullopt;
+  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
 }
 
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
                                               const GroupView& merged) {
-  if (AreOneCall(merged)) return GainOfOneKernel(producer, consumer, merged);
-  if (!MayStandTogether(merged)) return std::nullopt;
-  const codegen::Verdict verdict = codegen::Accepts(merged);
-  if (!verdict.accepted) return std::nullopt;
-  const segment::Gain gain = GainOfOneKernel(producer, consumer, merged);
-  const bool strangers = gain.bytes == 0 && !Reads(consumer, producer);
+  const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged);
+  if (!gain || AreOneCall(merged)) return gain;
+  if (!codegen::Accepts(merged).accepted) return std::nullopt;
+  const bool strangers = gain->bytes == 0 && !Reads(consumer, producer);
   if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule) return std::nullopt;
   return gain;
 }

@@ -16,8 +16,8 @@ std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer
                                               const segment::GroupView& merged);
 
 // At least its gain, without asking what one kernel can hold.
-segment::Gain GainOfOneKernel(const segment::GroupView& producer, const segment::GroupView& consumer,
-                              const segment::GroupView& merged);
+std::optional<segment::Gain> GainOfOneKernel(const segment::GroupView& producer, const segment::GroupView& consumer,
+                                             const segment::GroupView& merged);
 
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks
@@ -25,7 +25,7 @@ segment::Gain GainOfOneKernel(const segment::GroupView& producer, const segment:
 // team stand side by side where nothing needs the earlier ones before. Otherwise as given.
 std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups);
 
-// Whether a communication passes on what another one brought, as the ranks of a ring do.
+// Whether it is a permute of what another permute brought, as the steps of a ring are.
 bool PassesOn(const ir::Op& op);
 
 // Rules (1) to (4) for a group on its own.

@@ -8,7 +8,6 @@
 #include <iomanip>
 #include <iostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "csrc/base/text.h"
@@ -19,10 +18,6 @@
 
 namespace hir::testing {
 namespace {
-
-// Where communications go on beside other work, what they read and write lives with what that does, though in the
-// program's order it is over: no pool that lets them is as small as that order alone would need.
-constexpr std::string_view kMoreThanInOrder[] = {"sequence_split_attention"};
 
 struct Case {
   std::string name;
@@ -76,9 +71,8 @@ TEST_P(Memory, IsNearItsBound) {
       where = c.name;
     }
   }
-  const bool more =
-      std::find(std::begin(kMoreThanInOrder), std::end(kMoreThanInOrder), GetParam()) != std::end(kMoreThanInOrder);
-  EXPECT_EQ(in_order > kPoolRatioMax, more) << in_order << " times what lives in the program's order";
+  // None has so much go on beside products that its pool needs more than the program's order alone would.
+  EXPECT_LE(in_order, kPoolRatioMax) << "times what lives in the program's order";
   std::cout << std::left << std::setw(46) << GetParam() << " peak " << std::setw(10) << worst.peak << " bound "
             << std::setw(10) << worst.side_by_side << " ratio " << std::fixed << std::setprecision(3) << RatioOf(worst)
             << " in order " << in_order << " (" << where << ")\n";
