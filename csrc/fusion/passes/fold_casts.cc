@@ -57,7 +57,8 @@ Status FoldCasts(ir::Graph& graph) {
       op->operands[0] = inner->operands[0];
     }
     ir::Value* x = op->operands[0];
-    if (x->type->dtype == op->results[0]->type->dtype && LiesAlike(op->results[0]->layout, *x)) {
+    const bool takes_over = TakesOver(graph, op->results[0]) && x->layout != nullptr;
+    if (x->type->dtype == op->results[0]->type->dtype && LiesAlike(op->results[0]->layout, *x) && !takes_over) {
       replaced.Replace(op->results[0], x);
     }
   }

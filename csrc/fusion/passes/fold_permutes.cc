@@ -65,10 +65,7 @@ Status FoldPermutes(ir::Graph& graph) {
         if (attr.name == "dims") attr.value = graph.Copy(dims);
       }
     }
-    // A result that takes over an input's memory lies as that does, whatever the operand's layout.
-    const bool takes_over = std::ranges::any_of(graph.outputs, [&](const ir::Output& output) {
-      return output.value == op->results[0] && output.alias != nullptr;
-    });
+    const bool takes_over = TakesOver(graph, op->results[0]);
     bool is_identity = op->results[0]->layout == nullptr && !(takes_over && op->operands[0]->layout != nullptr);
     const std::span<const int64_t> dims = op->Ints("dims");
     for (size_t axis = 0; axis < dims.size(); ++axis) is_identity &= dims[axis] == static_cast<int64_t>(axis);

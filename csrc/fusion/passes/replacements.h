@@ -1,11 +1,18 @@
 // Values that stand in for others, while a pass goes through a graph once in order.
 #pragma once
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "csrc/ir/graph.h"
 
 namespace hir::fusion {
+
+// Whether `value` takes over an input's memory: it lies as that does, whatever lies otherwise and has its elements.
+inline bool TakesOver(const ir::Graph& graph, const ir::Value* value) {
+  return std::ranges::any_of(
+      graph.outputs, [&](const ir::Output& output) { return output.value == value && output.alias != nullptr; });
+}
 
 class Replacements {
  public:
