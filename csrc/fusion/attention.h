@@ -17,6 +17,9 @@ const ir::Expr* DiagonalOf(ir::ExprPool& pool, const ir::Op& op);
 // REQUIRES: `op` is one of the two; of `pool`'s graph.
 std::vector<const ir::Expr*> OffsetOfKeysFrom(ir::ExprPool& pool, const ir::Op& op, const ir::Expr* begin);
 
+// Where the queries of a rank begin. REQUIRES: as of DiagonalOf.
+const ir::Expr* QueriesBegin(ir::ExprPool& pool, const ir::Op& op);
+
 // The operand that a result of attention_grad is the gradient of; of no other op.
 std::optional<int> OperandOfGradient(const ir::Op& op);
 

@@ -224,15 +224,16 @@ class Lowering {
         if (at_->kinds[i] == SegmentKind::kView) viewed.insert(input);
       }
     }
+    std::unordered_set<const Value*> given;  // Where ways part, to the first.
     for (size_t i = 0; i < groups.size(); ++i) {
       const Op& op = *groups[i].ops[0];
       if (!PassesOn(op) || !PassesOn(*op.operands[0]->def)) continue;
       const Value* const result = op.results[0];
       const Value* const before = op.operands[0]->def->operands[0];
-      const bool is_read = last_reader[before] >= i || viewed.contains(before);
+      const bool is_read = last_reader[before] >= i || viewed.contains(before) || viewed.contains(result);
       if (is_read || ir::ToString(*before->type) != ir::ToString(*result->type)) continue;
       if (at_->buffer.contains(before) || at_->buffer.contains(result) || at_->storage_of.contains(result)) continue;
-      at_->storage_of[result] = before;
+      if (given.insert(before).second) at_->storage_of[result] = before;
     }
   }
 

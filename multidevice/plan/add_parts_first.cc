@@ -1,11 +1,15 @@
-// One all-reduce of what each rank has added up, in place of one for each of what is added.
+// Less to communicate: what ranks add up is first made as small as it gets on each of them.
 //
 // Before: %a = allreduce(%p) {reduce=sum}   %b = allreduce(%q) {reduce=sum}   %c = add(%a, %b), which alone reads both
 // After:  %c.partial = add(%p, %q)   %c = allreduce(%c.partial) {reduce=sum}
 //
-// The gradient of an input of several products that are split by columns, queries, keys and values say, is such a sum:
-// a third of the bytes. Right because addition is associative, up to rounding, which is the same on every rank, as
-// before. What is made of it is found again: sums of three and more become one.
+// Before: %a = reduce_scatter(%p) {reduce=sum}   %c = sum(%a) {axes=[0]}, which alone reads it; or of an allreduce
+// After:  %c.partial = sum(%p) {axes=[1]}   %c = reduce_scatter(%c.partial) {reduce=sum}
+//
+// The gradient of an input of several products that are split by columns, queries, keys and values say, is a sum of the
+// first kind: a third of the bytes. Those of keys that heads share are of the second. Right because addition is
+// associative, up to rounding, which is the same on every rank, as before. What is made of it is found again: sums of
+// three and more become one.
 #include "multidevice/plan/add_parts_first.h"
 
 #include <algorithm>
@@ -16,8 +20,10 @@
 #include "csrc/base/text.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/passes/replacements.h"
+#include "csrc/fusion/passes/stream_axes.h"
 #include "csrc/ir/attr.h"
 #include "csrc/ir/builder.h"
+#include "multidevice/plan/emit_steps.h"
 
 namespace hir::plan {
 namespace {
@@ -55,7 +61,9 @@ class Sums {
     for (ir::Op* op = graph_.body.first; op != nullptr;) {
       ir::Op* const next = op->next;
       replaced.Apply(*op);
-      if (ir::Value* const sum = Merged(*op); sum != nullptr) {
+      ir::Value* sum = Merged(*op);
+      if (sum == nullptr) sum = SummedFirst(*op);
+      if (sum != nullptr) {
         const ir::Value* const old = op->results[0];
         readers_.resize(graph_.values().size(), 0);
         readers_[static_cast<size_t>(sum->id)] = readers_[static_cast<size_t>(old->id)];
@@ -85,20 +93,51 @@ class Sums {
     ir::Builder builder(graph_, graph_.body, &op);
     ir::Value* const result = op.results[0];
     ir::Value* const partial = builder.Make("add", {parts[0], parts[1]}, {}, base::Cat(result->name, ".partial"));
-    ir::Value* const sum = builder.Make(
-        "allreduce", {partial}, {{"mesh", b->def->MeshOf("mesh")}, {"dim", b->def->Name("dim")}, {"reduce", "sum"}},
-        base::Cat(result->name, ".sum"));
     partial->layout = result->layout;
-    sum->layout = result->layout;
-    graph_.TakeName(*sum, *result);
-    ir::Op* const gone[] = {a->def, b->def};
-    std::erase_if(program_.communications, [&](const Communication& each) { return each.op == gone[0]; });
+    std::erase_if(program_.communications, [&](const Communication& each) { return each.op == a->def; });
+    graph_.body.Erase(a->def);
+    return InPlaceOf(builder, *b->def, partial, *result);
+  }
+
+  // The same where `op` adds up along axes what the ranks have added up.
+  ir::Value* SummedFirst(ir::Op& op) {
+    if (fusion::CodeOf(op) != FusionOp::kSum) return nullptr;
+    ir::Value* const a = op.operands[0];
+    const bool scattered = a->def != nullptr && fusion::CodeOf(*a->def) == FusionOp::kReduceScatter;
+    if (!scattered && !IsSumOverRanks(*a)) return nullptr;
+    if (a->def->Name("reduce") != "sum" || readers_[static_cast<size_t>(a->id)] != 1) return nullptr;
+    ir::Value* const result = op.results[0];
+    if (a->type->dtype != result->type->dtype || !fusion::StreamAxesOf(*result)->empty()) return nullptr;
+    ir::Value* const part = a->def->operands[0];
+    std::vector<int64_t> axes(op.Ints("axes").begin(), op.Ints("axes").end());
+    if (axes.empty()) {  // All of them, but for that of the ranks' chunks.
+      for (size_t i = 0; i < ir::ValueAxes(*a->type).size(); ++i) axes.push_back(static_cast<int64_t>(i));
+    }
+    for (int64_t& axis : axes) axis += scattered ? 1 : 0;
+    ir::Builder builder(graph_, graph_.body, &op);
+    ir::Value* const partial = builder.Make("sum", {part},
+                                            {{"axes", std::span<const int64_t>(axes)},
+                                             {"keepdim", op.Bool("keepdim")},
+                                             {"dtype", DTypeName(part->type->dtype)}},
+                                            base::Cat(result->name, ".partial"));
+    PlaceOn(graph_, *partial, a->layout->mesh);
+    return InPlaceOf(builder, *a->def, partial, *result);
+  }
+
+  // The communication `old`, but of `partial`, for `result`.
+  ir::Value* InPlaceOf(ir::Builder& builder, ir::Op& old, ir::Value* partial, ir::Value& result) {
+    ir::Value* const sum = builder.Make(old.info->name, {partial},
+                                        {{"mesh", old.MeshOf("mesh")}, {"dim", old.Name("dim")}, {"reduce", "sum"}},
+                                        base::Cat(result.name, ".sum"));
+    PlaceOn(graph_, *sum, old.results[0]->layout->mesh);
+    graph_.TakeName(*sum, result);
     for (Communication& each : program_.communications) {
-      if (each.op != gone[1]) continue;
+      if (each.op != &old) continue;
       each.op = sum->def;
       each.tensor = std::string(sum->name);
+      each.bytes = StoredBytes(graph_.exprs(), *partial);
     }
-    for (ir::Op* const each : gone) graph_.body.Erase(each);
+    graph_.body.Erase(&old);
     return sum;
   }
 

@@ -1,4 +1,4 @@
-// Sums of sums over ranks as one sum over ranks.
+// Sums over ranks of what each rank has added up as far as it can.
 #pragma once
 
 #include "multidevice/plan/localize.h"

@@ -56,9 +56,17 @@ std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type) {
   return Cat("@", mesh.name, ".", name.substr(name.size() - 1));
 }
 
-void StepEmitter::Place(ir::Value& value, const ir::Mesh* mesh) {
+void PlaceOn(ir::Graph& graph, ir::Value& value, const ir::Mesh* mesh) {
   const std::vector<mesh::ParallelType> serial(value.type->axes.size(), mesh::ParallelType::kSerial);
-  value.layout = graph_.New(ir::Layout{.mesh = mesh, .parallel = graph_.Copy(serial)});
+  value.layout = graph.New(ir::Layout{.mesh = mesh, .parallel = graph.Copy(serial)});
+}
+
+const ir::Expr* StoredBytes(ir::ExprPool& pool, const ir::Value& value) {
+  const ir::Expr* bytes = pool.Const(DTypeBytes(value.type->dtype));
+  for (const ir::Axis& axis : value.type->axes) {
+    if (axis.kind == ir::AxisKind::kIteration) bytes = pool.Mul(bytes, axis.extent);
+  }
+  return bytes;
 }
 
 Result<ir::Value*> StepEmitter::Emit(std::string_view name, ir::Value* operand, std::initializer_list<ir::Attr> attrs) {
@@ -75,7 +83,7 @@ Result<ir::Value*> StepEmitter::Emit(std::string_view name, std::initializer_lis
                                             .attrs = {attrs.begin(), attrs.size()},
                                             .result_names = {&result_name, 1},
                                             .location = location}));
-  Place(*op->results[0], mesh_);
+  PlaceOn(graph_, *op->results[0], mesh_);
   return op->results[0];
 }
 
@@ -444,7 +452,7 @@ Result<ir::Value*> StepEmitter::PadTo(ir::Value* value, size_t axis, const ir::E
                                                           {"value", 0.0},
                                                           {"dtype", DTypeName(value->type->dtype)}}},
                                                .location = request_->location}));
-  Place(*zeros->results[0], mesh_);
+  PlaceOn(graph_, *zeros->results[0], mesh_);
   ir::Value* behind = zeros->results[0];
   if (stretched) {
     HIR_ASSIGN(behind, ExpandTo(behind, whole));
@@ -672,15 +680,6 @@ const ir::Expr* StepEmitter::ShareOf(const mesh::Sharding& sharding, size_t axis
   return extents_.Share(whole.extent, sharding.Ways(axis) * ways);
 }
 
-const ir::Expr* StepEmitter::BytesOf(const ir::Value& value) {
-  ir::ExprPool& pool = graph_.exprs();
-  const ir::Expr* bytes = pool.Const(DTypeBytes(value.type->dtype));
-  for (const ir::Axis& axis : value.type->axes) {
-    if (axis.kind == ir::AxisKind::kIteration) bytes = pool.Mul(bytes, axis.extent);
-  }
-  return bytes;
-}
-
 void StepEmitter::Record(const Step& step, const ir::Value& operand, const ir::Value& result) {
   Record(step.kind, step, operand, result);
 }
@@ -690,7 +689,8 @@ void StepEmitter::Record(StepKind kind, const Step& step, const ir::Value& opera
   communications_.push_back(
       {.type = StepName(kind),
        .teams = TeamsOf(step, at_),
-       .bytes = BytesOf(kind == StepKind::kAllgather || kind == StepKind::kGather ? result : operand),
+       .bytes =
+           StoredBytes(graph_.exprs(), kind == StepKind::kAllgather || kind == StepKind::kGather ? result : operand),
        .tensor = std::string(UserName(request_->source)),
        .reason = Cat(Describe(request_->from, meshes), " -> ", Describe(request_->to, meshes)),
        .op = result.def});

@@ -18,6 +18,10 @@ namespace hir::plan {
 
 // "y" of "y.sum.partial": the name before passes added to it. For messages.
 std::string_view UserName(std::string_view name);
+// Gives `value` the layout {mesh}.
+void PlaceOn(ir::Graph& graph, ir::Value& value, const ir::Mesh* mesh);
+// Of what is stored of it.
+const ir::Expr* StoredBytes(ir::ExprPool& pool, const ir::Value& value);
 // The symbol of a rank's coordinate: "@m.x".
 std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);
 
@@ -54,8 +58,6 @@ class StepEmitter {
   // The elements of `value`, a rank's part, along value axis `axis` of global `extent` that are no padding.
   Result<ir::Value*> Valid(ir::Value* value, size_t axis, const ir::Expr* extent, const mesh::Sharding& sharding,
                            std::string_view location);
-  // Gives `value` the layout {mesh}.
-  void Place(ir::Value& value, const ir::Mesh* mesh);
   // `value`, where axes that `type` stores are stored, and those that it has once are there once.
   Result<ir::Value*> StoreLike(ir::Value* value, const ir::Type& type);
 
@@ -108,7 +110,6 @@ class StepEmitter {
   Result<Plan> PlanSteps(const Request& request);
   void BoundSizes(const Plan& plan, const TensorSize& size);
   TensorSize SizeOf(const ir::Value& value) const;
-  const ir::Expr* BytesOf(const ir::Value& value);
   void Record(const Step& step, const ir::Value& operand, const ir::Value& result);
   void Record(StepKind kind, const Step& step, const ir::Value& operand, const ir::Value& result);
 

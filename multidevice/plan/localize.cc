@@ -221,7 +221,7 @@ class Localizer {
     const ir::Type* type =
         tensor ? ShareType(*graph_, extents_, *param.type, Of(param)) : graph_->Scalar(param.type->dtype);
     ir::Value* local = graph_->AddParam(param.name, type);
-    if (tensor) emitter_.Place(*local, Of(param).mesh);
+    if (tensor) PlaceOn(*graph_, *local, Of(param).mesh);
     locals_.emplace(&param, local);
     return BoundaryOf(param, local);
   }
@@ -267,7 +267,7 @@ class Localizer {
                                                 .line = op.line}));
     ir::Value* local = made->results[0];
     if (IsTensor(result)) {
-      emitter_.Place(*local, Of(result).mesh);
+      PlaceOn(*graph_, *local, Of(result).mesh);
       SetStreams(result, *local);
       HIR_ASSIGN(local, emitter_.StoreLike(local, *ShareType(*graph_, extents_, *result.type, Of(result))));
     }
@@ -297,7 +297,7 @@ class Localizer {
         ir::Builder builder(*graph_);
         ir::Value* const copy = builder.Make("set", {local}, {}, local->name);
         copy->def->location = op.location;
-        emitter_.Place(*copy, local->layout->mesh);
+        PlaceOn(*graph_, *copy, local->layout->mesh);
         graph_->TakeName(*copy, *local);
         local = copy;
       }

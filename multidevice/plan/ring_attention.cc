@@ -8,8 +8,8 @@
 //
 // A rank holds three parts of the keys at a time, whatever their number is: its own, one that it reads, and the next
 // one. Gradients of queries are the sum of those of the parts, of weights which the lse of all keys makes; gradients of
-// keys are sent to the rank that has the keys, where they are added in the order of the steps. All sums are of the
-// carried type.
+// keys are sent to the rank that has the keys, where they are added in the order of the steps. Parts have the type of
+// the whole, sums of them are carried.
 #include "multidevice/plan/ring_attention.h"
 
 #include <algorithm>
@@ -56,6 +56,8 @@ struct Split {
   mesh::ParallelType dim = mesh::ParallelType::kSerial;
   std::vector<Op*> ops = {};  // That gather it, or add up the ranks' and scatter it, in program order.
   Value* part = nullptr;
+  // Of gradients: the sum of each rank's along axes, heads that share keys say, before those of the ranks are added.
+  const Op* sum = nullptr;
 
   int64_t ways() const { return mesh->mesh.Size(dim); }
   bool IsAlongSame(const Split& other) const { return mesh == other.mesh && dim == other.dim; }
@@ -81,8 +83,7 @@ class Rings {
 
   void Run() {
     FindCalls();
-    while (std::erase_if(calls_, [&](const Call& call) { return IsReadElsewhere(call); }) > 0) {
-    }
+    DropThoseReadElsewhere();
     for (const Call& call : calls_) {
       Tell(*call.ops[0],
            Cat("keys and values of ", KiBOf(call.keys, call.values), " a rank go round ", call.ways(), " ranks"));
@@ -98,7 +99,7 @@ class Rings {
     replaced.ApplyToOutputs(graph_);
     EraseReplaced();
     graph_.guards = guards;
-    RecordShifts();
+    SortRecords();
   }
 
  private:
@@ -186,13 +187,23 @@ class Rings {
                moved != nullptr && fusion::CodeOf(*moved) == FusionOp::kReshape) {
       ops.push_back(op = moved);
     }
+    std::vector<const ir::Expr*> chunk = ExtentsOf(*op->results[0]), whole = ExtentsOf(partial);
+    chunk.erase(chunk.begin());
+    whole[axis] = chunk[axis];
+    if (chunk != whole) return std::nullopt;
     op = OnlyReader(*op->results[0]);
+    const Op* sum = nullptr;
+    if (op != nullptr && fusion::CodeOf(*op) == FusionOp::kSum && std::ranges::count(op->Ints("axes"), 0) == 0) {
+      ops.push_back(op);
+      sum = op;
+      op = OnlyReader(*op->results[0]);
+    }
     if (op == nullptr || fusion::CodeOf(*op) != FusionOp::kReduceScatter || op->Name("reduce") != "sum")
       return std::nullopt;
     ops.push_back(op);
     Split split = AlongTeamOf(*op);
     split.part = op->results[0];
-    if (!IsPartOf(*split.part, partial, axis)) return std::nullopt;
+    split.sum = sum;
     split.ops = std::move(ops);
     return split;
   }
@@ -229,10 +240,21 @@ class Rings {
     const std::optional<OverlapLimits::Least>& least = limits_.Of(keys.mesh->mesh, keys.dim).attended;
     if (!least) return std::string(limits_.WhyNone(keys.mesh->mesh, keys.dim));
     if (fusion::HasMask(op)) return "it has a mask";
+    // Ranks with the same queries would put their parts together in orders of their own: copies that differ.
+    if (!AreQueriesSplit(op, keys)) return "its queries are not split along with the keys";
+    if (fusion::OperandOfGradient(op) && op.results[0]->type->dtype == DType::kFloat16)
+      return "a part of a gradient may be beyond f16";
     if (!fusion::StreamAxesOf(*op.results[0])->empty()) return "it is in a stream loop";
     const std::optional<int64_t> bytes = BytesOf(keys, values);
     if (least->bytes == 0 || (bytes && *bytes >= least->bytes)) return "";
+    if (!bytes) return "their sizes are no constants";
     return Cat(KiBOf(keys, values), " a rank (from ", least->bytes / 1024, " on)");
+  }
+
+  bool AreQueriesSplit(const Op& op, const Split& keys) const {
+    std::vector<std::string_view> symbols;
+    ir::CollectSymbols(fusion::QueriesBegin(graph_.exprs(), op), symbols);
+    return std::ranges::count(symbols, CoordinateOf(*keys.mesh, keys.dim)) > 0;
   }
 
   void FindCalls() {
@@ -245,7 +267,8 @@ class Rings {
       std::optional<Split> scattered;
       if (fusion::OperandOfGradient(*op).value_or(0) > 0) {
         scattered = Scattered(*op->results[0]);
-        if (why.empty() && (!scattered || !scattered->IsAlongSame(*keys))) why = "all ranks want its result whole";
+        if (why.empty() && (!scattered || !scattered->IsAlongSame(*keys)))
+          why = "its result is not scattered as they are";
       }
       if (!why.empty()) {
         Tell(*op, Cat("keys and values are gathered: ", why));
@@ -258,23 +281,34 @@ class Rings {
     }
   }
 
-  // Whether keys or values are needed whole all the same.
-  bool IsReadElsewhere(const Call& call) {
+  // Who needs keys or values whole all the same; empty: nobody.
+  std::string WhoReadsWhole(const Call& call) const {
     for (const Split* split : {&call.keys, &call.values}) {
-      if (outputs_.contains(split->ops.back()->results[0])) {
-        Tell(*call.ops[0], "keys and values are gathered: all ranks want them");
-        return true;
-      }
-      for (const Op* reader : readers_[static_cast<size_t>(split->ops.back()->results[0]->id)]) {
-        const bool is_ours =
-            std::ranges::any_of(calls_, [&](const Call& c) { return std::ranges::find(c.ops, reader) != c.ops.end(); });
-        if (is_ours) continue;
-        Tell(*call.ops[0],
-             Cat("keys and values are gathered: ", UserName(reader->results[0]->name), " reads them whole"));
-        return true;
+      const Value* const whole = split->ops.back()->results[0];
+      if (outputs_.contains(whole)) return "all ranks want them";
+      for (const Op* reader : readers_[static_cast<size_t>(whole->id)]) {
+        const auto has = [&](const Call& c) { return std::ranges::find(c.ops, reader) != c.ops.end(); };
+        bool is_ours = std::ranges::any_of(calls_, has);
+        for (size_t i = 0; i < reader->operands.size(); ++i)
+          is_ours &= reader->operands[i] != whole || i == 1 || i == 2;
+        if (!is_ours) return Cat(UserName(reader->results[0]->name), " reads them whole");
       }
     }
-    return false;
+    return "";
+  }
+
+  // A call that is dropped reads keys whole that others may share.
+  void DropThoseReadElsewhere() {
+    for (bool again = true; again;) {
+      std::vector<Call> kept;
+      for (const Call& call : calls_) {
+        const std::string who = WhoReadsWhole(call);
+        if (who.empty()) kept.push_back(call);
+        if (!who.empty()) Tell(*call.ops[0], Cat("keys and values are gathered: ", who));
+      }
+      again = kept.size() < calls_.size();
+      calls_ = std::move(kept);
+    }
   }
 
   // --- what in its place ---
@@ -319,6 +353,16 @@ class Rings {
       HIR_CHECK(made.ok());
       return Placed((*made)->results[0]);
     }
+    // As `sum` does of chunks, which have one more axis in front.
+    Value* Sum(Value* part, const Op& sum) {
+      std::vector<int64_t> axes(sum.Ints("axes").begin(), sum.Ints("axes").end());
+      for (int64_t& axis : axes) --axis;
+      return Make("sum", {part},
+                  {{"axes", std::span<const int64_t>(axes)},
+                   {"keepdim", sum.Bool("keepdim")},
+                   {"dtype", DTypeName(part->type->dtype)}},
+                  part->name);
+    }
     Value* Cast(Value* x, DType dtype) {
       return x->type->dtype == dtype ? x : Make("cast", {x}, {{"dtype", DTypeName(dtype)}}, x->name);
     }
@@ -343,8 +387,7 @@ class Rings {
 
    private:
     Value* Placed(Value* value) {
-      const std::vector<mesh::ParallelType> serial(value->type->axes.size(), mesh::ParallelType::kSerial);
-      value->layout = graph_.New(ir::Layout{.mesh = mesh_, .parallel = graph_.Copy(serial)});
+      PlaceOn(graph_, *value, mesh_);
       return value;
     }
 
@@ -421,8 +464,9 @@ class Rings {
       const ir::Expr* const begin = Begin(call, step);
       if (is_gradient) {
         for (size_t i = 0; i < call.ops.size(); ++i) {
-          Value* const part = maker.Part(*call.ops[i], keys, values, begin);
           const std::optional<Split>& home = call.scattered[i];
+          Value* part = maker.Part(*call.ops[i], keys, values, begin);
+          if (home && home->sum != nullptr) part = maker.Sum(part, *home->sum);
           if (!home || step == 0) {
             add(sums[i], part);
             continue;
@@ -462,11 +506,10 @@ class Rings {
   void Record(const Call& call, const Value& sent, const Value& part, std::string_view reason) {
     Communication record = {.type = "CollectivePermute",
                             .teams = {},
-                            .bytes = graph_.exprs().Const(DTypeBytes(sent.type->dtype)),
+                            .bytes = StoredBytes(graph_.exprs(), sent),
                             .tensor = std::string(UserName(part.name)),
                             .reason = Cat(reason, ", in ", call.ways(), " steps"),
                             .op = sent.def};
-    for (const ir::Expr* extent : ExtentsOf(sent)) record.bytes = graph_.exprs().Mul(record.bytes, extent);
     const std::span<const int64_t> from = sent.def->MeshOf("from")->mesh.devices();
     const std::span<const int64_t> to = sent.def->MeshOf("to")->mesh.devices();
     for (size_t i = 0; i < from.size(); ++i) record.teams.push_back({from[i], to[i]});
@@ -489,7 +532,7 @@ class Rings {
     std::erase_if(program_.communications, [&](const Communication& each) { return gone.contains(each.op); });
   }
 
-  void RecordShifts() {
+  void SortRecords() {
     std::unordered_map<const Op*, size_t> places;  // Lookups only.
     ir::ForEachOp(graph_.body, [&](const Op* op) { places.emplace(op, places.size()); });
     std::ranges::stable_sort(program_.communications, {},

@@ -6,7 +6,7 @@
 
 namespace hir::plan {
 
-// Where `limits` say that it pays, or that keys which all have would be too many.
+// Where `limits` say that it pays.
 void PassKeysRound(LocalProgram& program, const OverlapLimits& limits);
 
 }  // namespace hir::plan

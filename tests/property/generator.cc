@@ -248,7 +248,7 @@ GeneratedProgram Generator::Run() {
   const int64_t forced_at = rng_.Below(steps);
   for (int64_t i = 0; i < steps; ++i) {
     if (i != forced_at && rng_.OneIn(8)) {
-      AcrossABoundary();
+      mesh_ != nullptr&& rng_.OneIn(2) ? SumsOverRanks() : AcrossABoundary();
     } else {
       Step(i == forced_at ? first : OneOf(Chance(45) ? movers : ops));
     }

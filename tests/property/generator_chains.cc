@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "csrc/fusion/passes/placement.h"
 #include "tests/property/generator.h"
 
 namespace hir::testing {
@@ -69,6 +70,54 @@ void Generator::AcrossABoundary() {
   if (rng_.OneIn(4)) Reduce("sum");  // Of anything: so that the two lie further apart.
   const double bound = std::max(b.bound, c.bound), error = std::max(b.error, c.error);
   AddExact(Emit(Chance(50) ? "maximum" : "minimum", {b.value, c.value}), bound, error);
+}
+
+// Sums over ranks that are added up, and then perhaps along what is left: one communication does for all of them.
+//
+//   a = sum(x, split axis)   b = sum(y, that axis)   c = a + b   d = sum(c, another axis)
+void Generator::SumsOverRanks() {
+  constexpr int64_t kMost = 12;  // Of elements that are added up.
+  std::vector<ir::Axis> axes;
+  for (int64_t i = rng_.Between(2, 3); i > 0; --i)
+    axes.push_back({ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, kMost))});
+  const int64_t split = rng_.Below(std::ssize(axes));
+  const DType dtype = Chance(70) ? DType::kFloat32 : RandomDType();
+  const bool keepdim = Chance(30);
+  const auto sum = [&](const Item& x, int64_t axis, bool keeps) {
+    const Ints along = {axis};
+    ir::Value* const value =
+        Emit("sum", {x.value}, {{"axes", Copy(along)}, {"keepdim", keeps}, {"dtype", std::string_view("null")}});
+    if (!IsFloat(value->type->dtype)) return AddExact(value, x.bound * kMost, 0);
+    const double bound = x.bound * kMost;
+    return Add(value, bound, x.error * kMost + bound * kMost * Epsilon(x.dtype()));
+  };
+  const auto splits_at = [&](const Item& x, size_t axis) {
+    const int64_t extent = ShapeOf(x.value)[axis];
+    const bool divides = extent > 0 && extent % mesh_->mesh.Size(mesh::ParallelType::kMeshX) == 0;
+    std::vector<fusion::Types> splits(AxesOf(x.value).size());
+    if (options_.uneven || divides) splits[axis].push_back(mesh::ParallelType::kMeshX);
+    x.value->layout = fusion::LayoutFor(*graph_, *x.value->type, fusion::FromValueTypes(*x.value->type, mesh_, splits));
+  };
+  std::vector<Item> sums;
+  const int64_t count = rng_.Between(1, 4);
+  const bool scattered = Chance(50);  // Each rank wants a part, of another axis.
+  const auto wanted = static_cast<size_t>(split == 0 && keepdim ? 1 : 0);
+  for (int64_t i = 0; i < count; ++i) {
+    const Item x = NewParam(dtype, axes);
+    splits_at(x, static_cast<size_t>(split));
+    sums.push_back(sum(x, split, keepdim));
+    if (scattered) splits_at(sums.back(), wanted);
+  }
+  while (sums.size() > 1) {  // In any order; some are read again.
+    const Item a = sums[0], b = sums[1];
+    sums.erase(sums.begin(), sums.begin() + 2);
+    ir::Value* const added = Emit("add", {a.value, b.value});
+    const double bound = a.bound + b.bound, error = a.error + b.error;
+    sums.insert(sums.begin() + rng_.Below(std::ssize(sums) + 1),
+                IsFloat(a.dtype()) ? Add(added, bound, error) : AddExact(added, bound, 0));
+  }
+  const size_t left = AxesOf(sums[0].value).size();
+  if (left > 0 && Chance(60)) sum(sums[0], rng_.Below(static_cast<int64_t>(left)), Chance(30));
 }
 
 // An input whose memory the output `value` may take over: one of the program's own, or a new one; null: none fits.

@@ -25,7 +25,7 @@ using fusion::HostTensor;
 
 // A program and the shapes of its inputs.
 struct Made {
-  std::string text;
+  std::string text = {};
   int64_t num_ranks = 0;
   DType dtype = DType::kFloat32;
   std::vector<std::vector<int64_t>> shapes = {};
@@ -86,6 +86,10 @@ class Maker {
       if (!made_.has_gradients || random_.OneIn(4)) continue;
       const int64_t queries = result == "q" ? rank - 2 : rank;
       line("d" + result, "attention_grad", ", %g, %l, %y", result, rank + 1, queries);
+      if (result == "q" || rank < 4 || !shares || random_.OneIn(3)) continue;
+      base::Append(body_, "  %s", result, " = sum(%d", result,
+                   ") {axes=[1], keepdim=", random_.OneIn(2) ? "true" : "false", ", dtype=null}\n");
+      returned.back() = Cat("%s", result);
     }
     const std::string mesh = square      ? "[[0, 1], [2, 3]]"
                              : ways == 2 ? "[0, 1]"
@@ -166,6 +170,139 @@ TEST(RingProperty, EqualsKeysThatAllHaveOverUcx) {
     if (ranks == nullptr) ranks = *MakeUcxRanks(num_ranks);
     return ranks.get();
   });
+}
+
+// Programs by hand. Each is compared with the interpreter and, where `ranks` have copies, those bit by bit.
+struct Special {
+  std::string_view name, text;
+  int64_t ranks = 4;
+  std::vector<std::vector<int64_t>> shapes = {};
+  bool goes_round = false;
+};
+
+const Special kSpecials[] = {
+    {"keys that are queries, too",
+     R"(mesh @m = [0, 1]
+fusion @f(%k: f32[8, 4] {mesh=@m, shard(0, mesh_x)}) {
+  %w {mesh=@m} = set(%k)
+  %y = attention(%w, %w, %w) {result=values, causal=true, offset=[0, 0], scale=0.5}
+  return %y
+})",
+     2,
+     {{8, 4}}},
+    {"keys of one call that are queries of another",
+     R"(mesh @m = [0, 1, 2, 3]
+fusion @f(%q: f32[16, 8] {mesh=@m, shard(0, mesh_x)}, %k: f32[16, 8] {mesh=@m, shard(0, mesh_x)}) {
+  %w {mesh=@m} = set(%k)
+  %y = attention(%q, %w, %w) {result=values, causal=true, offset=[0, 0], scale=0.5}
+  %z = attention(%w, %q, %q) {result=values, causal=true, offset=[0, 0], scale=0.5}
+  return %y, %z
+})",
+     4,
+     {{16, 8}, {16, 8}}},
+    {"keys that are a gradient, too",
+     R"(mesh @m = [0, 1, 2, 3]
+fusion @f(%q: f32[16, 8] {mesh=@m, shard(0, mesh_x)}, %k: f32[16, 8] {mesh=@m, shard(0, mesh_x)},
+          %l: f32[16] {mesh=@m, shard(0, mesh_x)}) {
+  %w {mesh=@m} = set(%k)
+  %d {mesh=@m} = attention_grad(%q, %w, %w, %w, %l, %q) {result=q, causal=true, offset=[0, 0, 0], scale=0.5}
+  return %d
+})",
+     4,
+     {{16, 8}, {16, 8}, {16}}},
+    // Each rank would add up in an order of its own.
+    {"queries that all ranks have",
+     R"(mesh @m = [0, 1, 2, 3]
+fusion @f(%q: f32[16, 8] {mesh=@m}, %k: f32[64, 8] {mesh=@m, shard(0, mesh_x)}) {
+  %y {mesh=@m} = attention(%q, %k, %k) {result=values, causal=false, offset=[0, 0], scale=0.5}
+  return %y
+})",
+     4,
+     {{16, 8}, {64, 8}}},
+    {"queries that are split along another dimension",
+     R"(mesh @m = [[0, 1, 2], [3, 4, 5]]
+fusion @f(%q: f32[16, 8] {mesh=@m, shard(0, mesh_y)}, %k: f32[12, 8] {mesh=@m, shard(0, mesh_x)}) {
+  %y = attention(%q, %k, %k) {result=values, causal=false, offset=[0, 0], scale=0.5}
+  return %y
+})",
+     6,
+     {{16, 8}, {12, 8}}},
+    {"queries that are split along both",
+     R"(mesh @m = [[0, 1, 2], [3, 4, 5]]
+fusion @f(%q: f32[12, 8] {mesh=@m, shard(0, mesh_y), shard(0, mesh_x)}, %k: f32[12, 8] {mesh=@m, shard(0, mesh_x)}) {
+  %y = attention(%q, %k, %k) {result=values, causal=true, offset=[0, 0], scale=0.5}
+  return %y
+})",
+     6,
+     {{12, 8}, {12, 8}},
+     true},
+    {"permutes that part",
+     R"(mesh @a = [0, 1, 2, 3]
+mesh @b = [1, 2, 3, 0]
+mesh @c = [2, 3, 0, 1]
+mesh @d = [3, 0, 1, 2]
+mesh @e = [1, 0, 3, 2]
+fusion @f(%x: f32[16, 8] {mesh=@a, shard(0, mesh_x)}) {
+  %p {mesh=@b, shard(0, mesh_x)} = set(%x)
+  %q {mesh=@c, shard(0, mesh_x)} = set(%p)
+  %s {mesh=@d, shard(0, mesh_x)} = set(%q)
+  %t {mesh=@e, shard(0, mesh_x)} = set(%q)
+  %u {mesh=@e, shard(0, mesh_x)} = set(%p)
+  %v {mesh=@a, shard(0, mesh_x)} = set(%u)
+  %y = neg(%s)
+  %z = exp(%t)
+  %w = abs(%v)
+  return %y, %z, %w
+})",
+     4,
+     {{16, 8}},
+     true},
+};
+
+TEST(RingProperty, SpecialPrograms) {
+  codegen::cpu::Compiler compiler({});
+  for (const Special& special : kSpecials) {
+    SCOPED_TRACE(special.name);
+    auto graph = ir::Parse(special.text, fusion::kFusionOps);
+    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+    const std::vector<HostTensor> inputs = InputsOf({.shapes = special.shapes}, 1);
+    const auto expected = fusion::Interpret(**graph, inputs);
+    ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+    auto plan =
+        host::PlanProgram(*std::move(graph), {.num_devices = special.ranks, .overlap = host::OverlapChoice::kAlways});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const bool goes_round = std::ranges::any_of(
+        plan->local.communications, [](const plan::Communication& each) { return each.type == "CollectivePermute"; });
+    EXPECT_EQ(goes_round, special.goes_round);
+    for (const uint64_t seed : {1, 2, 3}) {
+      const auto outputs = RunOnRanks(*plan, inputs, {.num_ranks = special.ranks, .seed = seed, .compiler = &compiler});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+      for (size_t i = 0; i < expected->size(); ++i) EXPECT_EQ(Difference((*outputs)[i], (*expected)[i], 1e-5), "") << i;
+    }
+  }
+}
+
+// A part of a gradient may be beyond f16 where the whole is not.
+TEST(RingProperty, GradientsOfHalvesAreGathered) {
+  auto graph = ir::Parse(
+      R"(mesh @m = [0, 1]
+fusion @f(%q: f16[2, 1] {mesh=@m, shard(0, mesh_x)}, %k: f16[2, 1] {mesh=@m, shard(0, mesh_x)},
+          %v: f16[2, 1] {mesh=@m, shard(0, mesh_x)}, %g: f16[2, 1] {mesh=@m, shard(0, mesh_x)}) {
+  %y = attention(%q, %k, %v) {result=values, causal=false, offset=[0, 0], scale=1.0}
+  %l = attention(%q, %k, %v) {result=lse, causal=false, offset=[0], scale=1.0}
+  %d = attention_grad(%q, %k, %v, %g, %l, %y) {result=q, causal=false, offset=[0, 0, 0], scale=1.0}
+  return %y, %d
+})",
+      fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  const auto column = [](double a, double b) { return fusion::TensorOf(DType::kFloat16, {2, 1}, std::array{a, b}); };
+  const std::vector<HostTensor> inputs = {column(0, 0), column(1000, 1000), column(2, -2), column(100, 100)};
+  const auto expected = fusion::Interpret(**graph, inputs);
+  auto plan = host::PlanProgram(*std::move(graph), {.num_devices = 2, .overlap = host::OverlapChoice::kAlways});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const auto outputs = RunOnRanks(*plan, inputs, {.num_ranks = 2});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  for (size_t i = 0; i < expected->size(); ++i) EXPECT_EQ(Difference((*outputs)[i], (*expected)[i], 0), "") << i;
 }
 
 // However many ranks there are, a rank holds some of their parts at a time.

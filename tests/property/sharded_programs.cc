@@ -63,7 +63,7 @@ Result<ShardedProgram> MakeShardedProgram(uint64_t seed, const std::vector<int64
   auto expected = fusion::Interpret(*made.program.graph, made.program.inputs);
   if (!expected.ok()) return expected.status().WithContext(made.program.Describe());
   host::PlanOptions options = {.num_devices = num_devices, .target = target};
-  if (seed % 5 < 2) options.overlap = host::OverlapChoice::kAlways;
+  if (seed % 3 == 1) options.overlap = host::OverlapChoice::kAlways;
   if (streams > 0) {
     made.streams = AnnotateStreams(made.program, seed);
     options.streams = streams;

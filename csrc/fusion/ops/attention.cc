@@ -480,6 +480,8 @@ const ir::Expr* DiagonalOf(ir::ExprPool& pool, const ir::Op& op) {
   return pool.Sub(OffsetOf(pool, op, Role::kQuery), OffsetOf(pool, op, Role::kKey));
 }
 
+const ir::Expr* QueriesBegin(ir::ExprPool& pool, const ir::Op& op) { return OffsetOf(pool, op, Role::kQuery); }
+
 std::vector<const ir::Expr*> OffsetOfKeysFrom(ir::ExprPool& pool, const ir::Op& op, const ir::Expr* begin) {
   const std::span<const ir::Expr* const> given = op.Exprs("offset");
   std::vector<const ir::Expr*> offset(given.begin(), given.end());
