@@ -510,7 +510,7 @@ class Lowering {
     const bool collects = code == fusion::FusionOp::kGatherTo || code == fusion::FusionOp::kReduceTo;
     const std::string_view reduce = code == fusion::FusionOp::kReduceTo ? op.Name("reduce") : std::string_view("none");
     if (!spreads && !collects) {
-      AddCommunication(type, reduce, from, "none", to, source, destination);
+      AddCommunication(type, reduce, from, "none", to, source, destination, IsLarge(*op.results[0]) ? "copies" : "any");
       return;
     }
     const ir::Mesh& roots = spreads ? *from : *to;
@@ -526,6 +526,13 @@ class Lowering {
       const ir::Mesh* const row = MeshOf(rows[k]);
       AddCommunication(type, reduce, spreads ? root : row, "none", spreads ? row : root, source, destination);
     }
+  }
+
+  // From where on it takes longer to send it than to begin: then it leaves multiprocessors to what runs beside it.
+  static bool IsLarge(const Value& value) {
+    constexpr int64_t kLeast = 1 << 20;
+    const auto is_const = [](const ir::Axis& axis) { return axis.extent->IsConst(); };
+    return std::ranges::all_of(ir::ValueAxes(*value.type), is_const) && segment::StorageBytes(value) >= kLeast;
   }
 
   static bool HoldRoots(const std::vector<std::vector<int64_t>>& rows, const mesh::DeviceMesh& roots) {

@@ -123,7 +123,7 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
     limits.within = {.exchanged = Least{.bytes = int64_t{4} << 20, .rows = 256},
                      .scattered = Least{.bytes = int64_t{4} << 20, .rows = 512, .terms = 1024},
                      .summed = Least{.bytes = int64_t{8} << 20, .rows = 1024, .terms = 4096},
-                     .attended = Least{.bytes = int64_t{32} << 20}};
+                     .attended = Least{.bytes = int64_t{16} << 20}};
   }
   if (links.of_node.size() > 1) {
     // A part's bytes take the link many times as long as a message does.

@@ -155,10 +155,10 @@ TEST(Overlap, SaysWhetherKeysGoRound) {
   EXPECT_EQ(NotesOf(Attention(8192, "f32"), {}), Notes{"y: keys and values of 2048 KiB a rank go round 2 ranks"});
   EXPECT_EQ(NotesOf(Attention(8190, "f32"), {}),
             Notes{"y: keys and values are gathered: 2047 KiB a rank (from 2048 on)"});
-  EXPECT_EQ(NotesOf(Attention(262144, "bf16"), on_gpus),
-            Notes{"y: keys and values of 32768 KiB a rank go round 2 ranks"});
   EXPECT_EQ(NotesOf(Attention(131072, "bf16"), on_gpus),
-            Notes{"y: keys and values are gathered: 16384 KiB a rank (from 32768 on)"});
+            Notes{"y: keys and values of 16384 KiB a rank go round 2 ranks"});
+  EXPECT_EQ(NotesOf(Attention(65536, "bf16"), on_gpus),
+            Notes{"y: keys and values are gathered: 8192 KiB a rank (from 16384 on)"});
   EXPECT_EQ(NotesOf(Attention(4, "f32"), {.overlap = OverlapChoice::kAlways}),
             Notes{"y: keys and values of 1 KiB a rank go round 2 ranks"});
   EXPECT_EQ(NotesOf(Attention(8192, "f32"), {.overlap = OverlapChoice::kNever}), Notes{});
