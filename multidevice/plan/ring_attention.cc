@@ -13,7 +13,6 @@
 #include "multidevice/plan/ring_attention.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 #include <string>
