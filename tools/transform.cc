@@ -53,7 +53,7 @@ Result<GraphPtr> Localize(GraphPtr graph) {
   return std::move(local.graph);
 }
 
-// What can be in parts beside communications is, whatever its size.
+// In parts beside communications wherever that is possible, whatever the size.
 Result<GraphPtr> LocalizeForOverlap(GraphPtr graph) {
   HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph, {.overlap = plan::OverlapLimits::Unlimited()}));
   return std::move(local.graph);

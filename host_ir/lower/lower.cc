@@ -212,8 +212,8 @@ class Lowering {
     }
   }
 
-  // What goes round lies, every second step, where it lay two steps before. So no step is taken before that was read,
-  // however far ahead of the others a stream of communications is.
+  // Every second step of a ring lies where it lay two steps before. So no step is taken before that was read, however
+  // far ahead of the others a stream of communications is.
   void AlternateBuffers() {
     const std::vector<Group>& groups = at_->program->groups;
     std::unordered_map<const Value*, size_t> last_reader;

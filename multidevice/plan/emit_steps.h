@@ -20,7 +20,7 @@ namespace hir::plan {
 std::string_view UserName(std::string_view name);
 // Gives `value` the layout {mesh}.
 void PlaceOn(ir::Graph& graph, ir::Value& value, const ir::Mesh* mesh);
-// Of what is stored of it.
+// Bytes of the elements that are stored of it.
 const ir::Expr* StoredBytes(ir::ExprPool& pool, const ir::Value& value);
 // The symbol of a rank's coordinate: "@m.x".
 std::string CoordinateOf(const ir::Mesh& mesh, mesh::ParallelType type);

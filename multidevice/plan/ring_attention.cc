@@ -55,7 +55,7 @@ struct Split {
   mesh::ParallelType dim = mesh::ParallelType::kSerial;
   std::vector<Op*> ops = {};  // That gather it, or add up the ranks' and scatter it, in program order.
   Value* part = nullptr;
-  // Of gradients: the sum of each rank's along axes, heads that share keys say, before those of the ranks are added.
+  // A gradient's sum along axes on each rank, heads that share keys say, before those of the ranks are added.
   const Op* sum = nullptr;
 
   int64_t ways() const { return mesh->mesh.Size(dim); }
@@ -146,7 +146,7 @@ class Rings {
     return {.mesh = communication.MeshOf("mesh"), .dim = *mesh::ParseParallelType(communication.Name("dim"))};
   }
 
-  // Of an operand k or v that is gathered (emit_steps.h says how).
+  // An operand k or v that is gathered (emit_steps.h says how).
   std::optional<Split> Gathered(const Value& whole) const {
     if (!Is(whole, FusionOp::kReshape)) return std::nullopt;
     const size_t axis = KeyAxis(whole);
@@ -172,7 +172,7 @@ class Rings {
     return split;
   }
 
-  // Of partial gradients of k or v that are added up and scattered.
+  // Partial gradients of k or v that are added up and scattered.
   std::optional<Split> Scattered(const Value& partial) const {
     const size_t axis = KeyAxis(partial);
     Op* op = OnlyReader(partial);
@@ -280,7 +280,7 @@ class Rings {
     }
   }
 
-  // Who needs keys or values whole all the same; empty: nobody.
+  // The reader that needs keys or values whole all the same; empty: there is none.
   std::string WhoReadsWhole(const Call& call) const {
     for (const Split* split : {&call.keys, &call.values}) {
       const Value* const whole = split->ops.back()->results[0];
@@ -397,7 +397,7 @@ class Rings {
     const DType dtype_, carried_;
   };
 
-  // What attention to some of the keys makes. Values are of the carried type.
+  // Results of attention to some of the keys. Values are of the carried type.
   struct Attended {
     Value* values = nullptr;  // Null: nobody asked.
     Value* lse = nullptr;
