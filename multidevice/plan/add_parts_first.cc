@@ -30,6 +30,9 @@ namespace {
 
 using fusion::FusionOp;
 
+// Whether a stream loop makes it: then it stays as the user said.
+bool IsInLoop(const ir::Value& value) { return !fusion::StreamAxesOf(value)->empty(); }
+
 bool IsSumOverRanks(const ir::Value& value) {
   return value.def != nullptr && fusion::CodeOf(*value.def) == FusionOp::kAllreduce &&
          value.def->Name("reduce") == "sum";
@@ -88,6 +91,7 @@ class Sums {
       return readers_[static_cast<size_t>(value->id)] == 1;
     };
     if (!is_read_here_alone(a) || !is_read_here_alone(b)) return nullptr;
+    if (IsInLoop(*a) || IsInLoop(*b) || IsInLoop(*op.results[0])) return nullptr;
     ir::Value* const parts[] = {a->def->operands[0], b->def->operands[0]};
     if (!AreAlike(*parts[0], *parts[1]) || !AreAlike(*a, *b) || !AreAlike(*a, *op.results[0])) return nullptr;
     ir::Builder builder(graph_, graph_.body, &op);
@@ -107,8 +111,8 @@ class Sums {
     if (!scattered && !IsSumOverRanks(*a)) return nullptr;
     if (a->def->Name("reduce") != "sum" || readers_[static_cast<size_t>(a->id)] != 1) return nullptr;
     ir::Value* const result = op.results[0];
-    if (a->type->dtype != result->type->dtype || !fusion::StreamAxesOf(*result)->empty()) return nullptr;
     ir::Value* const part = a->def->operands[0];
+    if (a->type->dtype != result->type->dtype || IsInLoop(*a) || IsInLoop(*result)) return nullptr;
     std::vector<int64_t> axes(op.Ints("axes").begin(), op.Ints("axes").end());
     if (axes.empty()) {  // All of them, but for that of the ranks' chunks.
       for (size_t i = 0; i < ir::ValueAxes(*a->type).size(); ++i) axes.push_back(static_cast<int64_t>(i));

@@ -88,7 +88,10 @@ class Maker {
       line("d" + result, "attention_grad", ", %g, %l, %y", result, rank + 1, queries);
       if (result == "q" || rank < 4 || !shares || random_.OneIn(3)) continue;
       base::Append(body_, "  %s", result, " = sum(%d", result,
-                   ") {axes=[1], keepdim=", random_.OneIn(2) ? "true" : "false", ", dtype=null}\n");
+                   random_.OneIn(3)   ? ") {axes=[1, 3], keepdim="
+                   : random_.OneIn(3) ? ") {axes=[3], keepdim="
+                                      : ") {axes=[1], keepdim=",
+                   random_.OneIn(2) ? "true" : "false", ", dtype=null}\n");
       returned.back() = Cat("%s", result);
     }
     const std::string mesh = square      ? "[[0, 1], [2, 3]]"
