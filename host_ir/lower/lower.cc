@@ -364,7 +364,7 @@ class Lowering {
     Value* destination = Allocate(op.results[0]);
     const int64_t first_seq = next_seq_;
     if (fusion::IsBetweenMeshes(code)) {  // Whoever has no part in it skips it.
-      LowerBetweenMeshes(op, code, source, destination);
+      LowerBetweenMeshes(group, code, source, destination);
     } else {
       LowerInTeams(op, code, source, destination);
     }
@@ -501,8 +501,10 @@ class Lowering {
     return host_->AddMesh(*mesh::DeviceMesh::Make({std::ssize(devices)}, devices));
   }
 
-  // One communication a row. Roots that are in no row of theirs are no members of a team: each chunk travels alone.
-  void LowerBetweenMeshes(const Op& op, fusion::FusionOp code, Value* source, Value* destination) {
+  // One communication a row. What moves as it is beside other work leaves that the multiprocessors, where the device can;
+  // alone the library is faster. Roots that are in no row of theirs are no members of a team: each chunk travels alone.
+  void LowerBetweenMeshes(const Group& group, fusion::FusionOp code, Value* source, Value* destination) {
+    const Op& op = *group.ops[0];
     const ir::Mesh* from = host_->FindMesh(op.MeshOf("from")->name);
     const ir::Mesh* to = host_->FindMesh(op.MeshOf("to")->name);
     const std::string_view type = TypeOf(code, op);
@@ -510,7 +512,7 @@ class Lowering {
     const bool collects = code == fusion::FusionOp::kGatherTo || code == fusion::FusionOp::kReduceTo;
     const std::string_view reduce = code == fusion::FusionOp::kReduceTo ? op.Name("reduce") : std::string_view("none");
     if (!spreads && !collects) {
-      AddCommunication(type, reduce, from, "none", to, source, destination, IsLarge(*op.results[0]) ? "copies" : "any");
+      AddCommunication(type, reduce, from, "none", to, source, destination, HasWorkBeside(group) ? "copies" : "any");
       return;
     }
     const ir::Mesh& roots = spreads ? *from : *to;
@@ -528,11 +530,17 @@ class Lowering {
     }
   }
 
-  // From where on it takes longer to send it than to begin: then it leaves multiprocessors to what runs beside it.
-  static bool IsLarge(const Value& value) {
-    constexpr int64_t kLeast = 1 << 20;
-    const auto is_const = [](const ir::Axis& axis) { return axis.extent->IsConst(); };
-    return std::ranges::all_of(ir::ValueAxes(*value.type), is_const) && segment::StorageBytes(value) >= kLeast;
+  // Whether something is computed between it and the first that reads what it brings.
+  bool HasWorkBeside(const Group& group) const {
+    const std::vector<Group>& groups = at_->program->groups;
+    for (auto i = static_cast<size_t>(&group - groups.data()) + 1; i < groups.size(); ++i) {
+      const bool reads = std::ranges::any_of(groups[i].inputs, [&](const Value* input) {
+        return std::ranges::find(group.outputs, input) != group.outputs.end();
+      });
+      if (reads) return false;
+      if (at_->kinds[i] != SegmentKind::kCommunication && at_->kinds[i] != SegmentKind::kView) return true;
+    }
+    return false;
   }
 
   static bool HoldRoots(const std::vector<std::vector<int64_t>>& rows, const mesh::DeviceMesh& roots) {
