@@ -501,8 +501,9 @@ class Lowering {
     return host_->AddMesh(*mesh::DeviceMesh::Make({std::ssize(devices)}, devices));
   }
 
-  // One communication a row. What moves as it is beside other work leaves that the multiprocessors, where the device can;
-  // alone the library is faster. Roots that are in no row of theirs are no members of a team: each chunk travels alone.
+  // One communication a row. A tensor that moves whole beside other work leaves that the multiprocessors, where the
+  // device can; alone the library is faster. Roots that are in no row of theirs are no members of a team: each chunk
+  // travels alone.
   void LowerBetweenMeshes(const Group& group, fusion::FusionOp code, Value* source, Value* destination) {
     const Op& op = *group.ops[0];
     const ir::Mesh* from = host_->FindMesh(op.MeshOf("from")->name);
