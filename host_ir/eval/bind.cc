@@ -1,6 +1,7 @@
 // Bind: sizes and addresses become the numbers of one run.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -154,18 +155,36 @@ Status EvaluatorImpl::BindParams(std::span<const Argument> arguments, Binding::S
 
 // The verifier takes parameters for separate memory. Inputs may share theirs; an output may lie in the input that it
 // takes over.
-Status EvaluatorImpl::CheckOverlap(const Binding::State& state) const {
+// By address, so that a program with a parameter for each of a model's tensors is no square of them.
+Status EvaluatorImpl::CheckOverlap(const Binding::State& state) {
+  const auto of = [&](size_t i) -> const device::Buffer& {
+    return state.buffers[static_cast<size_t>(code_.params[i].buffer)];
+  };
+  const auto clash = [&](size_t i, size_t j) {
+    if (!code_.param_written[i] || !code_.param_used[j] || !device::Overlap(of(i), of(j))) return Status();
+    if (code_.param_replaced[i] == static_cast<int>(j) && of(i).data == of(j).data) return Status();
+    return InvalidArgument(Cat("%", program_.graph().params[i]->name, ", which the program writes, overlaps %",
+                               program_.graph().params[j]->name));
+  };
+  auto& [by_address, read, written] = checked_;
+  for (std::vector<size_t>* const list : {&by_address, &read, &written}) list->clear();
   for (size_t i = 0; i < code_.params.size(); ++i) {
-    if (!code_.param_written[i]) continue;
-    const device::Buffer& written = state.buffers[static_cast<size_t>(code_.params[i].buffer)];
-    for (size_t j = 0; j < code_.params.size(); ++j) {
-      if (j == i || !code_.param_used[j]) continue;
-      const device::Buffer& other = state.buffers[static_cast<size_t>(code_.params[j].buffer)];
-      if (!device::Overlap(written, other)) continue;
-      if (code_.param_replaced[i] == static_cast<int>(j) && written.data == other.data) continue;
-      return InvalidArgument(Cat("%", program_.graph().params[i]->name, ", which the program writes, overlaps %",
-                                 program_.graph().params[j]->name));
+    const bool is_there = code_.params[i].buffer >= 0 && (code_.param_written[i] || code_.param_used[i]);
+    if (is_there && of(i).bytes > 0) by_address.push_back(i);
+  }
+  std::ranges::sort(by_address, std::less(), [&](size_t i) { return std::pair(of(i).data, i); });
+  for (const size_t i : by_address) {
+    const auto is_past = [&](size_t j) { return of(j).data + of(j).bytes <= of(i).data; };
+    std::erase_if(written, is_past);
+    for (const size_t j : written) {
+      HIR_TRY(clash(i, j));
+      HIR_TRY(clash(j, i));
     }
+    if (code_.param_written[i]) {  // What is only read may lie on one another.
+      std::erase_if(read, is_past);
+      for (const size_t j : read) HIR_TRY(clash(i, j));
+    }
+    (code_.param_written[i] ? written : read).push_back(i);
   }
   return {};
 }

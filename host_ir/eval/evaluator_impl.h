@@ -77,7 +77,7 @@ class EvaluatorImpl final : public Evaluator {
   Status MakeCalls(Sizes& sizes);
   Result<LibraryTensor> Describe(const TensorCode& tensor, const Sizes& sizes) const;
   Status BindParams(std::span<const Argument> arguments, Binding::State& state);
-  Status CheckOverlap(const Binding::State& state) const;
+  Status CheckOverlap(const Binding::State& state);
   void FillArgs(std::span<const Argument> arguments, Binding::State& state) const;
 
   // replay.cc
@@ -150,6 +150,9 @@ class EvaluatorImpl final : public Evaluator {
   const ir::Op* group_op_ = nullptr;  // Its first communication with others, there.
   int64_t seq_base_ = 0;
   uint64_t binds_ = 0;
+  struct {
+    std::vector<size_t> by_address, read, written;  // The last two reach to where the walk over the first is.
+  } checked_;                                       // By CheckOverlap, which allocates nothing from the second time on.
 
   // Replays: see replay.cc.
   Status replayable_;

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 
+#include "csrc/base/prng.h"
+#include "csrc/base/text.h"
 #include "host_ir/eval/evaluator.h"
 #include "tests/host_ir/null_device.h"
 
@@ -110,6 +113,37 @@ TEST_F(EvaluatorStages, BindRefuses) {
   EXPECT_EQ(bind({x, y, s}, {INT64_MAX / 2}), "INVALID_ARGUMENT: %x has no size that fits 64 bits");
   EXPECT_EQ(bind({x, x, s}, {10}), "INVALID_ARGUMENT: %y, which the program writes, overlaps %x");
   EXPECT_EQ(bind({x, y, s}, {10}), "OK");
+}
+
+// Two inputs, two outputs, the second in the memory of the second input or in its own.
+TEST_F(EvaluatorStages, BindFindsEveryOverlapOfWhatIsWritten) {
+  const auto evaluator = Prepared(R"(host @p(%a: f32[10], %b: f32[10], %y: f32[10], %z: f32[10]) {
+  launch(%a, %b, %y, %z) {kernel="k", inputs=2, outputs=2, workspaces=0, extents=[], grid=1, stream=0}
+  return %y, %z alias %b
+})");
+  Binding binding;
+  const Argument memory = Memory(400);
+  const auto at = [&](int64_t offset) {
+    Argument argument = memory;
+    argument.buffer = memory.buffer.Slice(offset, 40);
+    return argument;
+  };
+  base::Prng prng(20261127);
+  for (int round = 0; round < 2000; ++round) {
+    std::array<int64_t, 4> offsets = {};
+    for (int64_t& offset : offsets) offset = 4 * prng.Below(20);
+    if (prng.Below(3) == 0) offsets[3] = offsets[1];
+    bool is_sound = true;
+    for (size_t written : {2, 3}) {
+      for (size_t other = 0; other < 4; ++other) {
+        const bool in_place = written == 3 && other == 1 && offsets[1] == offsets[3];
+        if (other != written && !in_place) is_sound &= std::abs(offsets[written] - offsets[other]) >= 40;
+      }
+    }
+    const Status bound = evaluator->Bind(
+        std::vector<Argument>{at(offsets[0]), at(offsets[1]), at(offsets[2]), at(offsets[3])}, {}, &binding);
+    EXPECT_EQ(bound.ok(), is_sound) << base::Join(offsets, ", ") << ": " << bound.ToString();
+  }
 }
 
 TEST_F(EvaluatorStages, PrepareRefuses) {
