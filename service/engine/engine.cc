@@ -302,7 +302,7 @@ Status Engine::Look(const RunRequest& request, const Program& program, RunJob& j
     HIR_TRY(SetScalar(arg, dtype, job.float_scalars.back(), job.int_scalars.back())
                 .WithContext(base::Cat("input ", i, " (", inputs[i].name(), ")")));
   }
-  for (int i = 0; i < inputs.size(); ++i) {  // Again: now every symbol has its value.
+  for (int i = 0; i < inputs.size() && !job.sizes.empty(); ++i) {  // Again: now every symbol has its value.
     if (job.inputs[static_cast<size_t>(i)] != nullptr) {
       HIR_TRY(program.Fits(i, job.inputs[static_cast<size_t>(i)]->spec(), job.sizes));
     }
@@ -326,7 +326,7 @@ std::shared_ptr<Tensor> Engine::MakeInPlace(const RunRequest& request, const Run
   const int input = param.alias_input();
   const std::shared_ptr<Tensor>& old = job.inputs[static_cast<size_t>(input)];
   if (old == nullptr || std::ranges::find(request.brought, input) != request.brought.end()) return nullptr;
-  auto made = std::make_shared<Tensor>(old->spec(), old->shared_shards(), TensorState::kPending);
+  auto made = std::make_shared<Tensor>(old->shared_spec(), old->shared_shards(), TensorState::kPending);
   const auto& handle = std::get<std::string>(request.args[static_cast<size_t>(input)]);
   return store_.Replace(request.session, handle, old, made) ? made : nullptr;
 }
@@ -349,12 +349,12 @@ Status Engine::MakeOutputs(const RunRequest& request, RunJob& job, Accepted& acc
     } else if (param.has_same_as_output()) {
       tensor = accepted.outputs[static_cast<size_t>(param.same_as_output())].tensor;
     } else {
-      HIR_ASSIGN(TensorSpec spec, job.program->OutputSpec(i, job.sizes));
+      HIR_ASSIGN(std::shared_ptr<const TensorSpec> spec, job.program->OutputSpec(i, job.sizes));
       // Its memory is free when the run is over.
       if (param.has_alias_input() && !request.keeps_inputs) {
         replaced.consumed.push_back(std::get<std::string>(request.args[static_cast<size_t>(param.alias_input())]));
       }
-      HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store_.Allocate(request.session, spec, TensorStore::Use::kOutput));
+      HIR_ASSIGN(std::shared_ptr<ShardSet> shards, store_.Allocate(request.session, *spec, TensorStore::Use::kOutput));
       tensor = std::make_shared<Tensor>(std::move(spec), std::move(shards), TensorState::kPending);
       is_new = true;
     }

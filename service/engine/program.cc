@@ -91,6 +91,13 @@ Status Program::Parse() {
   HIR_TRY(CheckShared(plan_));
   HIR_ASSIGN(inputs_, ParseParams(plan_.inputs()));
   HIR_ASSIGN(outputs_, ParseParams(plan_.outputs()));
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const bool is_constant =
+        std::ranges::all_of(outputs_[i].shape, [](const ir::Expr* extent) { return extent->IsConst(); });
+    constant_outputs_.emplace_back();
+    if (!is_constant) continue;
+    HIR_ASSIGN(constant_outputs_.back(), OutputSpec(static_cast<int>(i), {}));
+  }
   for (const pb::PlanGuard& guard : plan_.guards()) {
     HIR_ASSIGN(const ir::Expr* left, ir::ParseExtent(guard.left(), *graph_, {}));
     HIR_ASSIGN(const ir::Expr* right, ir::ParseExtent(guard.right(), *graph_, {}));
@@ -134,7 +141,8 @@ std::string Program::NameOfOutput(int index) const {
 }
 
 Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
-  HIR_ASSIGN(const TensorSpec wanted, InputSpec(index, spec.dtype, spec.shape));
+  HIR_TRY(CheckInput(index, spec.dtype, spec.shape));
+  const Param& wanted = inputs_[static_cast<size_t>(index)];
   if (!SameParts(spec.sharding, wanted.sharding, spec.shape)) {
     return InvalidArgument(base::Cat(NameOf(index), ": the tensor lies ", Describe(spec.sharding),
                                      "; the program wants it ", Describe(wanted.sharding),
@@ -149,23 +157,30 @@ Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
                                        wanted.stored_once[axis] ? "once" : "in full",
                                        " in the program; put it as this input"));
     }
-    const ir::Expr* extent = inputs_[static_cast<size_t>(index)].shape[axis];
+    const ir::Expr* extent = wanted.shape[axis];
     if (extent->kind == ir::ExprKind::kSymbol) sizes.emplace(extent->symbol, spec.shape[axis]);
   }
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
-    const ir::Expr* extent = inputs_[static_cast<size_t>(index)].shape[axis];
+    const ir::Expr* extent = wanted.shape[axis];
+    if (extent->IsConst()) continue;  // CheckInput.
     const Result<int64_t> value = ValueOf(extent, sizes);
     // A symbol that a later input binds: CheckSizes and the other input's turn see to it.
     if (value.ok() && *value != spec.shape[axis]) {
       return InvalidArgument(base::Cat(NameOf(index), ": axis ", axis, " has extent ", spec.shape[axis],
-                                       "; the program wants ", ir::ToString(extent),
-                                       extent->IsConst() ? "" : base::Cat(" = ", *value, " (", Text(sizes), ")")));
+                                       "; the program wants ", ir::ToString(extent), " = ", *value, " (", Text(sizes),
+                                       ")"));
     }
   }
   return {};
 }
 
 Result<TensorSpec> Program::InputSpec(int index, DType dtype, const std::vector<int64_t>& shape) const {
+  HIR_TRY(CheckInput(index, dtype, shape));
+  const Param& param = inputs_[static_cast<size_t>(index)];
+  return TensorSpec{dtype, shape, param.stored_once, param.sharding};
+}
+
+Status Program::CheckInput(int index, DType dtype, const std::vector<int64_t>& shape) const {
   const Param& param = inputs_[static_cast<size_t>(index)];
   if (plan_.inputs(index).scalar())
     return InvalidArgument(base::Cat(NameOf(index), ": a number is wanted, not a tensor"));
@@ -183,7 +198,7 @@ Result<TensorSpec> Program::InputSpec(int index, DType dtype, const std::vector<
                                        "; the program wants ", param.shape[axis]->value));
     }
   }
-  return TensorSpec{dtype, shape, param.stored_once, param.sharding};
+  return {};
 }
 
 Status Program::CheckBytes(const Sizes& sizes) const {
@@ -220,14 +235,15 @@ Status Program::CheckGuards(const Sizes& sizes, bool replans) const {
   return {};
 }
 
-Result<TensorSpec> Program::OutputSpec(int index, const Sizes& sizes) const {
+Result<std::shared_ptr<const TensorSpec>> Program::OutputSpec(int index, const Sizes& sizes) const {
+  if (const auto& constant = constant_outputs_[static_cast<size_t>(index)]; constant != nullptr) return constant;
   const Param& param = outputs_[static_cast<size_t>(index)];
   TensorSpec spec = {param.dtype, {}, param.stored_once, param.sharding};
   for (const ir::Expr* extent : param.shape) {
     HIR_ASSIGN(const int64_t value, ValueOf(extent, sizes));
     spec.shape.push_back(value);
   }
-  return spec;
+  return std::make_shared<const TensorSpec>(std::move(spec));
 }
 
 std::set<std::string, std::less<>> Program::Symbols() const {

@@ -54,7 +54,7 @@ class Program {
   Status Serves(const Sizes& sizes) const;
   // Whether this plan serves all sizes that CheckSizes.
   bool ServesAll() const { return serves_all_; }
-  Result<TensorSpec> OutputSpec(int index, const Sizes& sizes) const;
+  Result<std::shared_ptr<const TensorSpec>> OutputSpec(int index, const Sizes& sizes) const;
 
   // The symbols that its inputs bind.
   std::set<std::string, std::less<>> Symbols() const;
@@ -70,6 +70,7 @@ class Program {
   Program(std::string id, int64_t number, ::hostir::v1::Plan plan);
   Status Parse();
   Result<std::vector<Param>> ParseParams(const google::protobuf::RepeatedPtrField<::hostir::v1::PlanParam>& params);
+  Status CheckInput(int index, DType dtype, const std::vector<int64_t>& shape) const;
   std::string NameOf(int index) const;        // "input 1 (w)"
   std::string NameOfOutput(int index) const;  // "output 0 (y)"
 
@@ -79,7 +80,8 @@ class Program {
   std::unique_ptr<ir::Graph> graph_;  // Owns the expressions.
   std::vector<Param> inputs_;
   std::vector<Param> outputs_;
-  std::vector<Guard> guards_;  // As in plan_.guards().
+  std::vector<std::shared_ptr<const TensorSpec>> constant_outputs_;  // Null: of one whose shape has symbols.
+  std::vector<Guard> guards_;                                        // As in plan_.guards().
   bool serves_all_ = true;
 };
 

@@ -57,8 +57,8 @@ Status AddOutputs(const Program& program, const Sizes& sizes, ByRank& needs) {
     const pb::PlanParam& output = program.plan().outputs(i);
     // One that takes over an input has memory of its own: the input's is free when the run is over.
     if (output.scalar() || output.has_same_as_input() || output.has_same_as_output()) continue;
-    HIR_ASSIGN(const TensorSpec spec, program.OutputSpec(i, sizes));
-    HIR_TRY(AddShards(spec, &Needs::output_bytes, needs));
+    HIR_ASSIGN(const std::shared_ptr<const TensorSpec> spec, program.OutputSpec(i, sizes));
+    HIR_TRY(AddShards(*spec, &Needs::output_bytes, needs));
   }
   return {};
 }

@@ -89,6 +89,15 @@ bool StoresMuch(const pb::RunRequest& request) {
   return bytes > kHereBytes;
 }
 
+// Whether letting go of them takes a moment: of memory of the daemon's own; that of devices is a word to their ranks.
+bool IsMuch(const TensorStore::Freed& freed) {
+  int64_t bytes = 0;
+  for (const std::shared_ptr<Tensor>& tensor : freed) {
+    if (tensor->shards().host() != nullptr) bytes += tensor->stored_bytes();
+  }
+  return bytes > kHereBytes;
+}
+
 // So many that looking them all up takes a moment, and telling the state of each takes megabytes.
 hir::Status CheckHandles(int count, const Engine& engine) {
   const int64_t most = engine.options().limits.request_handles_max;
@@ -96,10 +105,15 @@ hir::Status CheckHandles(int count, const Engine& engine) {
   return ResourceExhausted(base::Cat("request_handles_max = ", most, ": the request has ", count, "; split it"));
 }
 
-void ToProto(const Engine::Accepted& accepted, pb::RunReply* reply) {
+// `keeps_inputs`: the client keeps what it knows of an input in whose memory an output is made.
+void ToProto(const Engine::Accepted& accepted, bool keeps_inputs, pb::RunReply* reply) {
   reply->set_run_id(accepted.run);
   for (const Engine::Named& output : accepted.outputs) {
-    hir::service::ToProto(output.handle, *output.tensor, reply->add_outputs());
+    if (output.is_inputs && keeps_inputs) {
+      reply->add_outputs()->set_handle(output.handle);
+    } else {
+      hir::service::ToProto(output.handle, *output.tensor, reply->add_outputs());
+    }
   }
 }
 
@@ -301,19 +315,29 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
   if (!few.ok()) return call->ClaimAndEnd(few);
   const bool stores = StoresMuch(request);
   if (request.free().empty() && !stores) return Accept(request, reply, call);
+  hir::Result<TensorStore::Freed> freed = Free(request.session_id(), request.free(), true);
+  if (!freed.ok()) return call->ClaimAndEnd(freed.status());
+  if (!stores && !IsMuch(*freed)) {
+    freed->clear();
+    return Accept(request, reply, call);
+  }
   // The call is done with its request before a thread of the pool is.
   const auto kept = std::make_shared<const pb::RunRequest>(request);
   const auto accept = [this, kept, reply, call, stores] {
     if (!stores) return Accept(*kept, reply, call);
     if (!bulk_.Post([this, kept, reply, call] { Accept(*kept, reply, call); })) call->ClaimAndEnd(QueueFull(engine_));
   };
-  hir::Status status = FreeThen(request.session_id(), request.free(), true, accept);
-  if (!status.ok()) call->ClaimAndEnd(status);
+  LetGo(*std::move(freed), accept);
 }
 
 void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
-  Engine::RunRequest run = {
-      request.session_id(), request.program_id(), {}, request.timeout_ms(), request.deadline_ms()};
+  const auto made = std::make_shared<Engine::RunRequest>();  // A copy has a string for each tensor.
+  Engine::RunRequest& run = *made;
+  run.session = request.session_id();
+  run.program_id = request.program_id();
+  run.timeout_ms = request.timeout_ms();
+  run.deadline_ms = request.deadline_ms();
+  run.args.reserve(static_cast<size_t>(request.args_size()));
   run.request = call->id();
   run.keeps_inputs = request.keeps_inputs();
   run.trace = call->trace();
@@ -350,8 +374,9 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
     }
   };
   // Answers; what the reply names is freed when the client has left before it heard of it.
-  const auto answer = [drop, reply](Engine::Accepted accepted, const std::shared_ptr<hir::service::Call>& claimed) {
-    ToProto(accepted, reply);
+  const auto answer = [drop, reply, keeps_inputs = run.keeps_inputs](
+                          Engine::Accepted accepted, const std::shared_ptr<hir::service::Call>& claimed) {
+    ToProto(accepted, keeps_inputs, reply);
     // Nothing holds the outputs but their handles when the client hears of them.
     for (Engine::Named& output : accepted.outputs) output.tensor = nullptr;
     claimed->IfUnheard([drop, accepted = std::move(accepted)] { drop(accepted); });
@@ -375,10 +400,10 @@ void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, 
       answer(std::move(accepted), call);
     };
   }
-  const auto start = [this, call, waited, drop, answer, run, wait, brought](const hir::Status& planned) {
+  const auto start = [this, call, waited, drop, answer, made, wait, brought](const hir::Status& planned) {
     if (!planned.ok()) return call->ClaimAndEnd(planned);
     std::unique_lock lock(waited->mutex);
-    Result<Engine::Accepted> accepted = engine_.Run(run);
+    Result<Engine::Accepted> accepted = engine_.Run(std::move(*made));
     brought->Free();  // Before the client hears of it.
     if (!accepted.ok()) return call->ClaimAndEnd(accepted.status());
     const int64_t number = accepted->run;
@@ -591,20 +616,21 @@ void RuntimeService::DoWait(const pb::WaitRequest& request, pb::WaitReply* reply
   engine_.WhenSettled(std::move(awaited), call->subscriptions(), std::move(answer));
 }
 
-hir::Status RuntimeService::FreeThen(const std::string& session, const Handles& handles, bool those_there,
-                                     std::function<void()> then) {
+hir::Result<TensorStore::Freed> RuntimeService::Free(const std::string& session, const Handles& handles,
+                                                     bool those_there) {
   HIR_TRY(CheckHandles(handles.size(), engine_));
   const std::vector<std::string> named(handles.begin(), handles.end());
-  HIR_ASSIGN(TensorStore::Freed freed, engine_.Free(session, named, those_there));
-  int64_t bytes = 0;
-  for (const std::shared_ptr<Tensor>& tensor : freed) bytes += tensor->stored_bytes();
+  return engine_.Free(session, named, those_there);
+}
+
+void RuntimeService::LetGo(TensorStore::Freed freed, std::function<void()> then) {
+  const bool is_much = IsMuch(freed);
   const auto held = std::make_shared<TensorStore::Freed>(std::move(freed));
   const auto let_go = [then = std::move(then), held] {
     held->clear();
     then();
   };
-  if (bytes <= kHereBytes || !bulk_.Post(let_go)) let_go();
-  return {};
+  if (!is_much || !bulk_.Post(let_go)) let_go();
 }
 
 void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call call) {
@@ -613,8 +639,9 @@ void RuntimeService::DoFree(const pb::FreeRequest& request, pb::FreeReply*, Call
     engine_.TakeBack(request.session_id(), keys_.Abandon(request.session_id(), key));
   // A client that hears of it finds the memory free.
   const auto end = [call] { call->ClaimAndEnd({}); };
-  hir::Status status = FreeThen(request.session_id(), request.handles(), false, end);
-  if (!status.ok()) call->ClaimAndEnd(status);
+  hir::Result<TensorStore::Freed> freed = Free(request.session_id(), request.handles(), false);
+  if (!freed.ok()) return call->ClaimAndEnd(freed.status());
+  LetGo(*std::move(freed), end);
 }
 
 void RuntimeService::EndWhenKept(const hir::Status& status, const Call& call) {

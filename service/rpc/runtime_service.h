@@ -83,11 +83,11 @@ class RuntimeService final : public Methods {
 #undef HIR_UNARY
   // A run whose request to free has been met.
   void Accept(const ::hostir::v1::RunRequest& request, ::hostir::v1::RunReply* reply, Call call);
-  // Frees, and calls `then` when the memory is free: on a thread of the pool where that may take long.
-  // Errors: those of TensorStore::Free; `then` is not called.
+  // Errors: those of TensorStore::Free; kInvalidArgument: too many.
   using Handles = google::protobuf::RepeatedPtrField<std::string>;
-  hir::Status FreeThen(const std::string& session, const Handles& handles, bool those_there,
-                       std::function<void()> then);
+  hir::Result<TensorStore::Freed> Free(const std::string& session, const Handles& handles, bool those_there);
+  // Calls `then` when their memory is free: on a thread of the pool where that may take long.
+  void LetGo(TensorStore::Freed freed, std::function<void()> then);
   // Fills `reply`, which `call`'s claimant has.
   template <typename Transfer>
   hir::Status AddShared(const std::string& session, std::unique_ptr<Transfer> transfer,

@@ -32,13 +32,21 @@ Status CheckName(const std::string& name) {
 }  // namespace
 
 std::string RandomId() {
-  std::array<unsigned char, 16> bytes = {};
-  HIR_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  constexpr size_t kBytes = 16;
+  // 256 is what the kernel gives whole, whatever happens; a run of many outputs asks seldom.
+  thread_local std::array<unsigned char, 256> drawn = {};
+  thread_local size_t used = drawn.size();
+  if (used == drawn.size()) {
+    HIR_CHECK(getrandom(drawn.data(), drawn.size(), 0) == static_cast<ssize_t>(drawn.size()));
+    used = 0;
+  }
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  for (const unsigned char byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
+  std::string out(2 * kBytes, '0');
+  for (size_t i = 0; i < kBytes; ++i) {
+    unsigned char& byte = drawn[used++];
+    out[2 * i] = kDigits[byte >> 4];
+    out[2 * i + 1] = kDigits[byte & 15];
+    byte = 0;  // Nobody reads an id here that was given out.
   }
   return out;
 }

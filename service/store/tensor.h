@@ -146,18 +146,21 @@ class Subscriptions {
 class Tensor {
  public:
   Tensor(TensorSpec spec, std::shared_ptr<ShardSet> shards, TensorState state)
+      : Tensor(std::make_shared<const TensorSpec>(std::move(spec)), std::move(shards), state) {}
+  Tensor(std::shared_ptr<const TensorSpec> spec, std::shared_ptr<ShardSet> shards, TensorState state)
       : spec_(std::move(spec)), shards_(std::move(shards)), readiness_(std::make_shared<Readiness>(state)) {}
 
-  const TensorSpec& spec() const { return spec_; }
+  const TensorSpec& spec() const { return *spec_; }
+  const std::shared_ptr<const TensorSpec>& shared_spec() const { return spec_; }
   ShardSet& shards() const { return *shards_; }
   // For another tensor in the same memory.
   const std::shared_ptr<ShardSet>& shared_shards() const { return shards_; }
-  int64_t stored_bytes() const { return ShardBytes(spec_) * spec_.sharding.mesh.num_devices(); }
+  int64_t stored_bytes() const { return ShardBytes(*spec_) * spec_->sharding.mesh.num_devices(); }
   const std::shared_ptr<Readiness>& readiness() const { return readiness_; }
   Readiness::Condition condition() const { return readiness_->condition(); }
 
  private:
-  const TensorSpec spec_;
+  const std::shared_ptr<const TensorSpec> spec_;
   const std::shared_ptr<ShardSet> shards_;
   const std::shared_ptr<Readiness> readiness_;
 };

@@ -51,8 +51,8 @@ void CheckOutputs(const service::Program& program, const service::Sizes& sizes) 
       if (output.same_as_output() < 0 || output.same_as_output() >= i) Found("an output is a later one");
     } else {
       if (output.has_alias_input() && !is_tensor(output.alias_input())) Found("an output replaces no input");
-      const Result<service::TensorSpec> spec = program.OutputSpec(i, sizes);
-      if (spec.ok()) (void)store.Allocate(session, *spec, service::TensorStore::Use::kOutput).ok();
+      const Result<std::shared_ptr<const service::TensorSpec>> spec = program.OutputSpec(i, sizes);
+      if (spec.ok()) (void)store.Allocate(session, **spec, service::TensorStore::Use::kOutput).ok();
     }
   }
 }

@@ -338,7 +338,12 @@ TEST_F(Run, AnInputThatIsKeptUnlessItIsWritten) {
   ASSERT_EQ(Text(client.Free({echoed.reply.outputs(0).handle()})), "OK");
   const pb::Tensor there = run();
   EXPECT_EQ(there.handle(), x);
+  EXPECT_FALSE(there.has_spec());  // It is as the client knows it.
   EXPECT_EQ(Values(there), (std::vector<float>{-1, -2}));
+  request.set_keeps_inputs(false);
+  const pb::Tensor replaced = run();
+  EXPECT_EQ(replaced.handle(), x);
+  EXPECT_TRUE(replaced.has_spec());
 }
 
 TEST_F(Run, ProgramsThatAreNone) {
