@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import weakref
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +61,11 @@ class Array:
         self.shape = shape
         self.data_type = data_type
         self.sharding = sharding
-        # Only the handle is kept: the callback must not hold the array or run any request.
-        self._finalizer = weakref.finalize(self, client._collected.append, handle)
-        self._finalizer.atexit = False
+        self._collected = client._collected  # Freed with a later request: to be collected makes none.
+
+    def __del__(self) -> None:
+        if not self._gone:
+            self._collected.append(self._handle)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -239,4 +240,3 @@ class Array:
     def _lose(self, why: str) -> None:
         """The daemon has no such handle any more."""
         self._gone = why
-        self._finalizer.detach()

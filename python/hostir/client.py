@@ -262,7 +262,7 @@ class Client:
     def _map(self, array: Array) -> np.ndarray[Any, Any] | None:
         """The bytes of an array that is whole on one CPU device, in the daemon's own memory, which is no other tensor's
         as long as the array lives; None: they are to be copied."""
-        if self.device_kind != "cpu" or any(array._stored_once):
+        if self.device_kind != "cpu" or array._stored_size != array.size:
             return None
         self._check_live(array)
         known = self._transfers.known(array._memory)
@@ -463,14 +463,15 @@ class Client:
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
         arrays: dict[int, Array] = {}
         left = min(_VALUES_BYTES, self._message_bytes_max // 2)
-        for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
-            if parameter.scalar:
-                request.args.append(_number_argument(inputs_.number(index, name, value)))
-                continue
-            value = inputs_.sized(value, index, name, parameter)
-            if isinstance(value, Array):
-                array = value
-            else:
+        names, parameters = inputs_.names(fd), compiled.inputs
+        for index, value in enumerate(values):
+            array = value if isinstance(value, Array) and not parameters[index].scalar else None
+            if array is None:
+                name, parameter = names[index], parameters[index]
+                if parameter.scalar:
+                    request.args.append(_number_argument(inputs_.number(index, name, value)))
+                    continue
+                value = inputs_.sized(value, index, name, parameter)
                 given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
                 if self._value_bytes > 0 and inputs_.stored_bytes(given) <= min(self._value_bytes, left):
                     brought = request.args.add().tensor

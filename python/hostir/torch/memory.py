@@ -36,7 +36,7 @@ def mapped(array: Array) -> torch.Tensor | None:
         if memory is None:
             return None
         return strided(torch.from_numpy(np.asarray(_OnHost(memory, array))), _DTYPES[array.data_type], array.shape)
-    return None if any(array._stored_once) else _on_gpu(array)
+    return None if array._stored_size != array.size else _on_gpu(array)
 
 
 def _on_gpu(array: Array) -> torch.Tensor | None:
