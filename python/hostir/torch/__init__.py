@@ -25,7 +25,7 @@ from torch._guards import TracingContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..client import Client
-from ..connecting import default_client
+from . import clients
 from .attention import attend
 from .counts import Counts, Report
 from .draws import dropout
@@ -49,22 +49,22 @@ _DECOMPOSED = """
 
 _residency = Residency()
 _compiled: list[Counts] = []
-_chosen: list[Client] = []
 
 
 def use(client: Client | None) -> None:
-    """The client whose daemon runs what is compiled; None: the default one, as of ``FusionDefinition.execute``.
+    """The client whose daemon runs what is compiled. None: that of ``$HOSTIR_ADDRESS``; else a private daemon's, which
+    is started on the GPU where a graph's tensors are, or on CPUs as of ``FusionDefinition.execute``.
 
     >>> hostir.torch.use(client)
     """
-    _chosen[:] = [] if client is None else [client]
+    clients.use(client)
     _residency.forget()
 
 
 def report() -> Report:
     """All graphs that this process has compiled, the share of FLOPs and bytes that run on hostir, and the ops that fell
     back to PyTorch with reasons: ``print(hostir.torch.report())``."""
-    return Report(list(_compiled), _client)
+    return Report(list(_compiled))
 
 
 def forget(tensor: torch.Tensor | None = None) -> None:
@@ -79,10 +79,6 @@ def reset() -> None:
     _residency.forget()
 
 
-def _client() -> Client:
-    return _chosen[0] if _chosen else default_client()
-
-
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     more = [getattr(aten, name) for name in _DECOMPOSED.split() if hasattr(aten, name)]
@@ -93,10 +89,11 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _graph(module: torch.fx.GraphModule, name: str, parameters: set[int], follows: bool, saved: range) -> Graph:
-    counts = Counts(f"{name}{len(_compiled)}")
+    client = clients.client_of(module)
+    counts = Counts(f"{name}{len(_compiled)}", client)
     _compiled.append(counts)
     options: dict[str, Any] = {"parameters": parameters, "follows": follows, "saved": saved}
-    return Graph(module, _client, _residency, counts, counts.name, **options)
+    return Graph(module, client, _residency, counts, counts.name, **options)
 
 
 def _metadata() -> Any:

@@ -54,8 +54,9 @@ def _number(size: Any) -> int:
 class Counts:
     """Of one graph."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, client: Callable[[], Client]) -> None:
         self.name = name
+        self.client = client
         self.runs = 0
         self.definitions: Callable[[], list[FusionDefinition]] = list
         self.flops, self.fallen_flops = 0, 0
@@ -94,9 +95,8 @@ class Report:
     ``fallen`` counts ops that PyTorch carries out, by name and reason.
     """
 
-    def __init__(self, graphs: list[Counts], client: Callable[[], Client]) -> None:
+    def __init__(self, graphs: list[Counts]) -> None:
         self.graphs = graphs
-        self._client = client
         self.flops = _share([g.flops * g.runs for g in graphs], [g.fallen_flops * g.runs for g in graphs])
         self.bytes = _share([g.bytes * g.runs for g in graphs], [g.fallen_bytes * g.runs for g in graphs])
         self.fallen: collections.Counter[tuple[str, str]] = sum((g.fallen for g in graphs), collections.Counter())
@@ -106,7 +106,7 @@ class Report:
 
         >>> print(hostir.torch.report().plans())
         """
-        return [self._client().explain(fd) for graph in self.graphs for fd in graph.definitions()]
+        return [graph.client().explain(fd) for graph in self.graphs for fd in graph.definitions()]
 
     def __str__(self) -> str:
         lines = [

@@ -21,8 +21,9 @@ from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
 from . import draws, groups, indices, parallel, pointwise, reductions, shapes
 from .counts import Counts
-from .lowering import Lowering, refusal, tensors_in
+from .lowering import Lowering, refusal
 from .memory import mapped, sent_bytes, strided, take_over, tensor_of
+from .on_host import OnHost, on_host
 from .parallel import sharding_of
 from .residency import Kind, Residency
 
@@ -135,20 +136,35 @@ class Program:
 _PLAIN = Stored((), (), None)
 
 
-class OnHost:
-    """Ops on numbers of the host, as one function of Python's: a call of each by itself takes longer than the op."""
+class _Form:
+    """A tensor as the graph says it is: what is asked of its own description at each call takes longer."""
 
-    def __init__(self, nodes: Sequence[Node], results: Sequence[Any]) -> None:
-        own = set(nodes)
-        self.nodes = list(nodes)
-        self.inputs = _inputs_of(nodes)
-        self.outputs = [node for node in nodes if node in results or not own.issuperset(node.users)]
-        graph = torch.fx.Graph()
-        made: dict[Node, Node] = {node: graph.placeholder(node.name) for node in self.inputs}
-        for node in nodes:
-            made[node] = graph.node_copy(node, made.__getitem__)
-        graph.output(tuple(made[node] for node in self.outputs))
-        self.function = torch.fx.GraphModule({}, graph).forward
+    def __init__(self, meta: torch.Tensor) -> None:
+        self.dtype = meta.dtype
+        self.device = meta.device
+        self.ndim = meta.dim()
+        self._shape, self._stride = tuple(meta.shape), tuple(meta.stride())
+        self._is_constant = not any(isinstance(each, torch.SymInt) for each in (*self._shape, *self._stride))
+
+    def shape(self, sizes: dict[Any, int]) -> tuple[int, ...]:
+        return self._shape if self._is_constant else _numbers(self._shape, sizes)
+
+    def stride(self, sizes: dict[Any, int]) -> tuple[int, ...]:
+        return self._stride if self._is_constant else _numbers(self._stride, sizes)
+
+
+def _form(node: Node) -> _Form:
+    found = node.meta.get("hostir_form")
+    if found is None:
+        found = node.meta["hostir_form"] = _Form(node.meta["val"])
+    return found
+
+
+@dataclasses.dataclass
+class Writes:
+    """Arguments that the graph changes, as its last step."""
+
+    nodes: list[Node]
 
 
 class Graph:
@@ -184,14 +200,15 @@ class Graph:
         sources = [node.args[1] for node in graph.nodes if node.op == "call_function" and _name(node) == "copy_"]
         self._shared = {each for each in sources if each in self._results or sources.count(each) > 1}
         self._symbols = _symbols(self._arguments)
-        on_host = set() if follows else _on_host(graph)  # Of what a forward graph has saved there may be no values.
-        self._steps = _steps(graph, name, self._results, saved, on_host)
+        # Of what a forward graph has saved there may be no values.
+        apart = set() if follows else on_host(graph, _is_number)
+        self._steps = _steps(graph, name, self._results, saved, apart)
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
         counts.definitions = _definitions_of(weakref.ref(self))
         for step in self._steps:
             nodes = [step] if isinstance(step, Node) else step.nodes
             for node in nodes:
-                if node not in on_host:
+                if node not in apart:
                     why = "" if isinstance(step, Program) else refusal(node) or "a program of moves alone"
                     self._counts.add(node, why)
 
@@ -214,8 +231,10 @@ class Graph:
                 if isinstance(step, Program):
                     self._run(step, values, sizes)
                 elif isinstance(step, OnHost):
-                    made_so = step.function(*(values[node] for node in step.inputs))
+                    made_so = step(*(values[node] for node in step.inputs))
                     values.update(zip(step.outputs, made_so, strict=True))
+                elif isinstance(step, Writes):
+                    self._write(step.nodes, values)
                 else:
                     self._call(step, values, sizes)
             made: dict[Node, torch.Tensor] = {}
@@ -271,7 +290,7 @@ class Graph:
             if arrays[place] is None:
                 value = read[node]
                 if node not in self._parameters and sent_bytes(value) <= VALUE_BYTES:  # The run brings it along.
-                    given[place] = value.detach()
+                    given[place] = value.detach().cpu() if value.is_contiguous() else value.detach()
                     continue
                 given[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
                 kind = Kind.SENT
@@ -360,10 +379,6 @@ class Graph:
         return None
 
     def _call(self, node: Node, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
-        if _name(node) == "copy_":
-            self._write(node, values)
-            return
-
         def load(argument: Node) -> Any:
             value = self._known(values[argument])
             return _tensor_of(value, argument, sizes)[0] if isinstance(value, Array) else value
@@ -376,33 +391,45 @@ class Graph:
         array = self._residency.values_of(value) if isinstance(value, torch.Tensor) else None
         return value if array is None else array
 
-    def _write(self, node: Node, values: dict[Any, Any]) -> None:
-        """An argument that the graph changes."""
-        target, source = node.args[0], node.args[1]
-        assert isinstance(target, Node) and isinstance(source, Node)
-        if source in values.get(_IN_PLACE, ()):
+    def _write(self, nodes: Sequence[Node], values: dict[Any, Any]) -> None:
+        in_place = values.get(_IN_PLACE, ())
+        changed: list[torch.Tensor] = []
+        numbers: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
+        for node in nodes:
+            target, source = node.args[0], node.args[1]
+            assert isinstance(target, Node) and isinstance(source, Node)
             tensor = values[node] = values[target]
-            if not tensor.is_inference():
-                torch.autograd.graph.increment_version(tensor)
-            return
-        tensor, value = values[target], self._known(values[source])
-        if isinstance(value, Array) and source in self._shared:  # No two tensors have memory in common.
-            tensor.copy_(_tensor_of(value, source, {})[0])
-        elif isinstance(value, Array):
-            whole = values.get(_WHOLE, {}).get(source)
-            made, is_mapped = _tensor_of(
-                value if whole is None else whole, source, {}, is_strided=not tensor.is_contiguous()
-            )
-            is_arrays = self._residency.is_mapped(tensor)
-            if is_mapped and take_over(tensor, made, is_arrays):
-                self._residency.keep(tensor, value, Kind.MAPPED if whole is None else Kind.COPY)
+            if source in in_place:
+                if not tensor.is_inference():
+                    changed.append(tensor)
+                continue
+            value = self._known(values[source])
+            if isinstance(value, Array):
+                self._write_array(tensor, value, source, values)
+            elif tensor.dim() == 0 and tensor.device.type == "cpu":
+                numbers[0].append(tensor)
+                numbers[1].append(value)
             else:
-                tensor.copy_(made)
-                if not is_arrays:  # Else that array has the values now.
-                    self._residency.keep(tensor, value, Kind.COPY)
-        else:
-            tensor.copy_(value)
-        values[node] = tensor
+                tensor.copy_(value)
+        if changed:
+            torch.autograd.graph.increment_version(changed)
+        if numbers[0]:
+            torch._foreach_copy_(*numbers)
+
+    def _write_array(self, tensor: torch.Tensor, array: Array, source: Node, values: dict[Any, Any]) -> None:
+        if source in self._shared:  # No two tensors have memory in common.
+            tensor.copy_(_tensor_of(array, source, {})[0])
+            return
+        whole = values.get(_WHOLE, {}).get(source)
+        given = array if whole is None else whole
+        made, is_mapped = _tensor_of(given, source, {}, is_strided=not tensor.is_contiguous())
+        is_arrays = self._residency.is_mapped(tensor)
+        if is_mapped and take_over(tensor, made, is_arrays):
+            self._residency.keep(tensor, array, Kind.MAPPED if whole is None else Kind.COPY)
+            return
+        tensor.copy_(made)
+        if not is_arrays:  # Else that array has the values now.
+            self._residency.keep(tensor, array, Kind.COPY)
 
     def _result(
         self, place: int, node: Any, values: dict[Any, Any], sizes: dict[Any, int], made: dict[Node, torch.Tensor]
@@ -415,10 +442,9 @@ class Graph:
         if node in made:  # One tensor, whose changes autograd sees wherever it is saved.
             return made[node]
         if place in self._saved and not _has_saving_hooks():
-            meta = node.meta["val"]
-            one = torch.empty(1, dtype=meta.dtype, device=meta.device)
-            shape = _numbers(meta.shape, sizes)
-            tensor = strided(one, meta.dtype, shape, [0] * len(shape))
+            form = _form(node)
+            shape = form.shape(sizes)
+            tensor = torch.empty_strided(shape, (0,) * len(shape), dtype=form.dtype, device=form.device)
             self._residency.keep(tensor, value, Kind.STAND_IN)
             return tensor
         # Autograd takes gradients of any strides, and likes those of the parameters best.
@@ -439,6 +465,8 @@ def _device_of(device: torch.device, array: Array, client: Any) -> int:
 
 def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[Node, Any]) -> tuple[Stored, ...]:
     """How inputs lie, or are to. Where one is on a mesh, all are."""
+    if all(array is not None and _is_plain(array, node) for array, node in zip(arrays, nodes, strict=True)):
+        return (_PLAIN,) * len(nodes)
     shardings = [
         sharding_of(values[node]) if array is None else array.sharding if array.sharding.mesh.size > 1 else None
         for array, node in zip(arrays, nodes, strict=True)
@@ -446,12 +474,17 @@ def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[
     mesh = next((each.mesh for each in shardings if each is not None), None)
     return tuple(
         Stored(
-            array.shape if array is not None and array.ndim != node.meta["val"].dim() else (),
+            array.shape if array is not None and array.ndim != _form(node).ndim else (),
             _once(array, values[node]),
             Sharding(mesh) if sharding is None and array is None and mesh is not None else sharding,
         )
         for array, sharding, node in zip(arrays, shardings, nodes, strict=True)
     )
+
+
+def _is_plain(array: Array, node: Node) -> bool:
+    is_whole = array.sharding.mesh.size == 1 and True not in array._stored_once
+    return is_whole and len(array.shape) == _form(node).ndim
 
 
 def _once(array: Array | None, value: Any) -> tuple[bool, ...]:
@@ -473,16 +506,16 @@ def _of_nothing(value: Any) -> Any:
 
 def _tensor_of(array: Array, node: Node, sizes: dict[Any, int], is_strided: bool = True) -> tuple[torch.Tensor, bool]:
     """The values, strided as the graph says, or contiguous; and whether they are the array's own."""
-    meta = node.meta["val"]
+    form = _form(node)
     tensor, is_mapped = tensor_of(array)
-    if tensor.device != meta.device:
-        tensor, is_mapped = tensor.to(meta.device), False
-    if tensor.dim() != meta.dim():  # Its leading axes were not made one.
-        tensor = strided(tensor, tensor.dtype, _numbers(meta.shape, sizes))
+    if tensor.device != form.device:
+        tensor, is_mapped = tensor.to(form.device), False
+    if tensor.dim() != form.ndim:  # Its leading axes were not made one.
+        tensor = strided(tensor, tensor.dtype, form.shape(sizes))
     if not is_strided:
         return tensor, is_mapped
-    stride = _numbers(meta.stride(), sizes)
-    if tensor.stride() == tuple(stride) or tensor.numel() <= 1:
+    stride = form.stride(sizes)
+    if tensor.stride() == stride or tensor.numel() <= 1:
         return tensor, is_mapped
     if 0 in stride:
         first = tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)
@@ -492,8 +525,10 @@ def _tensor_of(array: Array, node: Node, sizes: dict[Any, int], is_strided: bool
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor), False
 
 
-def _numbers(extents: Sequence[Any], sizes: dict[Any, int]) -> list[int]:
-    return [int(each.node.expr.xreplace(sizes)) if isinstance(each, torch.SymInt) else int(each) for each in extents]
+def _numbers(extents: Sequence[Any], sizes: dict[Any, int]) -> tuple[int, ...]:
+    return tuple(
+        int(each.node.expr.xreplace(sizes)) if isinstance(each, torch.SymInt) else int(each) for each in extents
+    )
 
 
 def _has_saving_hooks() -> bool:
@@ -549,25 +584,6 @@ def _symbols(arguments: Sequence[Node]) -> dict[Any, tuple[Node, int | None]]:
     return found
 
 
-def _on_host(graph: torch.fx.Graph) -> set[Node]:
-    """Arguments without axes in the host's memory, and what is made of nothing else: counts of steps, corrections by
-    them. PyTorch computes those, ahead of everything; a program takes them for numbers, which cost no array."""
-    found: set[Node] = set()
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        tensors = list(tensors_in(value))
-        is_scalar = bool(tensors) and all(each.dim() == 0 and each.device.type == "cpu" for each in tensors)
-        if node.op == "placeholder":
-            is_made_so = is_scalar and isinstance(value, torch.Tensor)
-        else:
-            inputs = node.all_input_nodes
-            is_made_so = node.op == "call_function" and any(each in found for each in inputs)
-            is_made_so &= all(each in found or (_is_number(each) and each.op == "placeholder") for each in inputs)
-        if is_scalar and is_made_so and _name(node) != "copy_":
-            found.add(node)
-    return found
-
-
 def _written(program: Program, writes: Sequence[Node], results: set[Node]) -> dict[Node, int]:
     """Outputs that nothing but a copy into an input reads, and the place of that input, which nothing else reads."""
     own = set(program.nodes)
@@ -586,10 +602,10 @@ def _written(program: Program, writes: Sequence[Node], results: set[Node]) -> di
 
 
 def _steps(
-    graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range, on_host: set[Node]
-) -> list[Program | OnHost | Node]:
+    graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range, apart: set[Node]
+) -> list[Program | OnHost | Writes | Node]:
     """Programs and nodes of PyTorch's, in an order in which each finds what it reads. ``saved``: places of results
-    that only the graph behind this one reads; ``on_host``: as of _on_host.
+    that only the graph behind this one reads; ``apart``: as of on_host.on_host.
 
     A node's level is how often the path to it changes between the two: nodes of one level need none of a later one.
     """
@@ -604,7 +620,7 @@ def _steps(
             writes.append(node)
             continue
         inputs = [each for each in node.all_input_nodes if each in level]
-        if node in on_host:
+        if node in apart:
             level[node], lowered[node] = -1, False
             groups.setdefault(-1, []).append(node)
             continue
@@ -616,14 +632,14 @@ def _steps(
             lowered[node] = not refusal(node)
         first = 0 if lowered[node] else 1  # Programs have even levels.
         level[node] = max(
-            [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs if each not in on_host)],
+            [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs if each not in apart)],
         )
         groups.setdefault(level[node], []).append(node)
-    steps: list[Program | OnHost | Node] = []
+    steps: list[Program | OnHost | Writes | Node] = []
     visible = {each for place, each in enumerate(results) if place not in saved}
     for number in sorted(groups):
         nodes = groups[number]
-        if nodes[0] in on_host:
+        if nodes[0] in apart:
             steps.append(OnHost(nodes, results))
             continue
         if not lowered[nodes[0]] or all(_name(node) in _MOVES.split() for node in nodes):
@@ -633,7 +649,7 @@ def _steps(
         program.is_random = any(draws.is_random(node) for node in nodes)
         own = set(nodes)
         inputs = [each for each in _inputs_of(nodes) if not _is_number(each)]
-        program.scalars = [each for each in inputs if each in on_host and each.meta["val"].dtype in _SCALARS]
+        program.scalars = [each for each in inputs if each in apart and each.meta["val"].dtype in _SCALARS]
         program.inputs = [each for each in inputs if each not in program.scalars]
         read = {node for node in nodes if any(user not in own and user.op == "call_function" for user in node.users)}
         wanted = {each for each in results if isinstance(each, Node)}
@@ -645,4 +661,4 @@ def _steps(
         program.saved = {node for node in program.outputs if node not in visible and node not in read}
         program.written = _written(program, writes, wanted)
         steps.append(program)
-    return steps + list(writes)
+    return [*steps, Writes(writes)] if writes else steps
