@@ -221,8 +221,9 @@ class Graph:
             for symbol, (node, axis) in self._symbols.items()
         }
         self._counts.runs += 1
-        self._residency.sweep()
-        if not self._follows:  # What an earlier call sent may have changed since, past all counters.
+        if not self._follows:
+            self._residency.sweep()
+            # What an earlier call sent may have changed since, past all counters.
             for node in self._arguments:
                 if node not in self._parameters and isinstance(values[node], torch.Tensor):
                     self._residency.forget_copy(values[node])
