@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import operator
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from .memory import mapped, sent_bytes, strided, take_over, tensor_of
 from .on_host import OnHost, on_host
 from .parallel import sharding_of
 from .residency import Kind, Residency
+from .staging import Slot, Staging
 
 _TABLES = (draws, groups, indices, parallel, pointwise, reductions, shapes)  # They register what they lower.
 
@@ -75,6 +77,7 @@ class Program:
         default_factory=weakref.WeakKeyDictionary
     )  # Its outputs that are another one, or an input.
     gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
+    staging: Staging = dataclasses.field(default_factory=Staging)
 
     def definition(
         self,
@@ -287,19 +290,7 @@ class Graph:
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         if program.is_random:
             given.append(draws.seed())
-        for place, node in enumerate(program.inputs):
-            if arrays[place] is None:
-                value = read[node]
-                if node not in self._parameters and sent_bytes(value) <= VALUE_BYTES:  # The run brings it along.
-                    given[place] = value.detach().cpu() if value.is_contiguous() else value.detach()
-                    continue
-                given[place] = sent = client.put(value.detach(), definition.fusion.inputs()[place])
-                kind = Kind.SENT
-                if node in self._parameters:  # A parameter: from now on it is where programs read it, if it can move.
-                    kind, own = Kind.COPY, mapped(sent)
-                    if own is not None:
-                        kind = Kind.MAPPED if take_over(value, own, False) else Kind.SENT
-                self._residency.keep(value, sent, kind)
+        slots = self._send(program, definition, arrays, read, given, client)
         try:
             made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
         except BaseException:  # An interrupt, too.
@@ -310,11 +301,46 @@ class Graph:
                         continue  # or goes on. Else the tensor holds something, but the array nothing for programs.
                 self._residency.forget(values[program.inputs[place]])
             raise
+        program.staging.give_back(slots)
         values.update(zip(program.outputs, made, strict=True))
         if replaced:
             there = {id(given[place]) for place in replaced}
             values.setdefault(_IN_PLACE, set()).update(n for n in program.written if id(values[n]) in there)
         self._gather(program, made, values, client)
+
+    def _send(
+        self,
+        program: Program,
+        definition: FusionDefinition,
+        arrays: list[Array | None],
+        values: dict[Node, Any],
+        given: list[Any],
+        client: Any,
+    ) -> dict[int, Slot]:
+        """Puts into ``given`` what inputs without an array are sent as. The slots that it has filled, by input."""
+        slots: dict[int, Slot] = {}
+        on_mesh = bool(program.wanted.get(definition))
+        for place, node in enumerate(program.inputs):
+            if arrays[place] is not None:
+                continue
+            value = values[node]
+            put = functools.partial(_put, client, value, definition.fusion.inputs()[place])
+            if node not in self._parameters:
+                slot = None if on_mesh else program.staging.fill(place, value, client, put)
+                if slot is not None:
+                    given[place], slots[place] = slot.array, slot
+                    continue
+                if sent_bytes(value) <= VALUE_BYTES:  # The run brings it along.
+                    given[place] = value.detach()
+                    continue
+            given[place] = sent = put()
+            kind = Kind.SENT
+            if node in self._parameters:  # A parameter: from now on it is where programs read it, if it can move.
+                kind, own = Kind.COPY, mapped(sent)
+                if own is not None:
+                    kind = Kind.MAPPED if take_over(value, own, False) else Kind.SENT
+            self._residency.keep(value, sent, kind)
+        return slots
 
     def _move(
         self,
@@ -453,6 +479,11 @@ class Graph:
         made[node], is_mapped = _tensor_of(value if whole is None else whole, node, sizes, is_strided=not self._follows)
         self._residency.keep(made[node], value, Kind.MAPPED if is_mapped and whole is None else Kind.COPY)
         return made[node]
+
+
+def _put(client: Any, value: torch.Tensor, of: Any) -> Array:
+    array: Array = client.put(value.detach(), of)
+    return array
 
 
 def _device_of(device: torch.device, array: Array, client: Any) -> int:

@@ -1,0 +1,135 @@
+"""Inputs from outside: one array each, which every call's values are copied to; and when they go another way."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
+
+import hostir  # noqa: E402
+import hostir.torch  # noqa: E402
+from hostir.torch.staging import Staging  # noqa: E402
+
+
+def compiled(function: Any) -> Any:
+    return torch.compile(function, backend="hostir")
+
+
+def puts_of(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of what is put from now on."""
+    put, found = client.put, []
+
+    def counted(value: Any, *rest: Any, **options: Any) -> hostir.Array:
+        found.append(tuple(value.shape))
+        return put(value, *rest, **options)
+
+    monkeypatch.setattr(client, "put", counted)
+    return found
+
+
+@pytest.mark.parametrize("rows", [3, 100_000])  # That a message could bring along, and that it could not.
+def test_a_batch_is_put_once(rows: int, client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = puts_of(client, monkeypatch)
+    double = compiled(lambda x: (x * 2).cumsum(0))
+    results = []
+    for k in range(4):
+        x = torch.randn(rows, 5) + k
+        results.append((double(x), (x * 2).cumsum(0)))
+    for ours, theirs in results:  # Also of earlier calls: what they gave has memory of its own.
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-2)
+    assert found == [(rows, 5)]
+
+
+def test_what_a_backward_graph_reads_is_that_call_s(client: hostir.Client) -> None:
+    """Two forward calls before their backward calls."""
+    weight = torch.randn(64, 64, requires_grad=True)
+    model = compiled(lambda x: torch.tanh(x @ weight).sum())
+    first, second = torch.randn(512, 64), torch.randn(512, 64)
+    model(first).backward()
+    weight.grad = None
+    losses = [model(first), model(second)]
+    for loss, x in zip(losses, (first, second), strict=True):
+        loss.backward()
+        own = weight.detach().clone().requires_grad_()
+        torch.tanh(x @ own).sum().backward()
+        torch.testing.assert_close(weight.grad, own.grad, rtol=1e-4, atol=1e-4)
+        weight.grad = None
+
+
+def test_strides_types_and_sizes_that_change(client: hostir.Client) -> None:
+    function = compiled(lambda x: x + 1)
+    for x in (
+        torch.randn(300, 400),
+        torch.randn(400, 300).t(),
+        torch.randn(1, 400).expand(300, 400),
+        torch.randn(300, 800)[:, ::2],
+        torch.randn(310, 400),
+        torch.randint(9, (300, 400)),
+        torch.randn(0, 400),
+        torch.randn(300, 400),
+    ):
+        torch.testing.assert_close(function(x), x + 1)
+
+
+def test_threads_have_slots_of_their_own(client: hostir.Client) -> None:
+    function = compiled(lambda x: x * 3 - 1)
+    function(torch.zeros(1000))
+    wrong: list[float] = []
+
+    def many(seed: int) -> None:
+        for k in range(40):
+            x = torch.full((1000,), float(seed * 1000 + k))
+            off = (function(x) - (x * 3 - 1)).abs().max()
+            if off > 0:
+                wrong.append(float(off))
+
+    threads = [threading.Thread(target=many, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_another_client_gets_arrays_of_its_own(client: hostir.Client) -> None:
+    function = compiled(lambda x: x - 2)
+    x = torch.randn(100)
+    for _ in range(2):
+        torch.testing.assert_close(function(x), x - 2)
+    with hostir.connect(devices="cpu:1") as other:
+        hostir.torch.use(other)
+        for _ in range(2):
+            torch.testing.assert_close(function(x), x - 2)
+    hostir.torch.use(client)
+    torch.testing.assert_close(function(x), x - 2)
+
+
+def test_what_cannot_be_mapped_goes_along_after_some_tries(client: hostir.Client) -> None:
+    staging, tried = Staging(), []
+    x = torch.randn(10)
+
+    def put() -> hostir.Array:
+        tried.append(1)
+        array = client.put(x)
+        array._memory = 0  # As of a daemon on another machine.
+        return array
+
+    for _ in range(10):
+        slot = staging.fill(0, x, client, put)
+        if slot is not None:
+            staging.give_back({0: slot})
+    assert slot is None and len(tried) == 4
+
+
+def test_a_run_has_its_slot_to_itself(client: hostir.Client) -> None:
+    staging, x = Staging(), torch.randn(10)
+    first = staging.fill(0, x, client, lambda: client.put(x))
+    second = staging.fill(0, x, client, lambda: client.put(x))
+    assert first is not None and second is not None and first.array is not second.array
+    staging.give_back({0: first})
+    again = staging.fill(0, x + 1, client, lambda: pytest.fail("it is there"))
+    assert again is not None and again.array is first.array
+    assert torch.equal(torch.from_numpy(again.array.numpy()), x + 1)
