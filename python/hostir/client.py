@@ -463,7 +463,7 @@ class Client:
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
         arrays: dict[int, Array] = {}
         left = min(_VALUES_BYTES, self._message_bytes_max // 2)
-        names, parameters = inputs_.names(fd), compiled.inputs
+        names, parameters, add = inputs_.names(fd), compiled.inputs, request.args.add
         for index, value in enumerate(values):
             array = value if isinstance(value, Array) and not parameters[index].scalar else None
             if array is None:
@@ -480,9 +480,10 @@ class Client:
                     left -= stored.nbytes
                     continue
                 array = self._upload_input(given, fd, index, patience)
-            self._check_live(array)
+            if array._client is not self or array._gone:
+                self._check_live(array)
             arrays[index] = array
-            request.args.add(handle=array._handle)
+            add(handle=array._handle)
         request.program_id = self._compile(fd).program_id  # Another, perhaps, since one was put.
 
         def compile_again() -> None:

@@ -254,7 +254,7 @@ class Graph:
             return
         numbers = {n: values[n] for n in _inputs_of(program.nodes) if _is_number(n)} if self._has_numbers else {}
         client = self._client()
-        arrays = [self._there(node, values[node], client) for node in program.inputs]
+        arrays, in_memory = self._arrays(program, values, client)
         read = {node: values[node] for node in program.inputs}
         if self._follows:
             for node, array in zip(program.inputs, arrays, strict=True):
@@ -268,7 +268,7 @@ class Graph:
             if arrays[place] is not None
             and read_in[id(arrays[place])] == 1
             and stored[place] == _PLAIN
-            and self._residency.is_mapped(values[program.inputs[place]])
+            and place in in_memory
         )
         try:
             definition = program.definition(sizes, numbers, stored, replaced)
@@ -391,13 +391,25 @@ class Graph:
             return
         values.setdefault(_WHOLE, {}).update(zip(nodes, whole, strict=True))
 
-    def _there(self, node: Node, value: Any, client: Any) -> Array | None:
-        """The array of a value, where there is one."""
-        if isinstance(value, Array):
-            return value
+    def _arrays(self, program: Program, values: dict[Node, Any], client: Any) -> tuple[list[Array | None], set[int]]:
+        """The arrays of inputs, where there are some, and which inputs are tensors in the memory of theirs."""
+        arrays: list[Array | None] = []
+        in_memory = set()
+        for place, node in enumerate(program.inputs):
+            value = values[node]
+            if not isinstance(value, Array):
+                found = self._there(node, value, client)
+                value, kind = (None, None) if found is None else found
+                if kind is Kind.MAPPED:
+                    in_memory.add(place)
+            arrays.append(value)
+        return arrays, in_memory
+
+    def _there(self, node: Node, value: torch.Tensor, client: Any) -> tuple[Array, Kind] | None:
+        """The array of a tensor, where there is one, and how the two go together."""
         trusted = _BEHIND if self._follows or node.op != "placeholder" else _AT_ONCE
         found = self._residency.find(value, _BEFORE if trusted is _AT_ONCE and node in self._parameters else trusted)
-        if found is not None and found._client is client:
+        if found is not None and found[0]._client is client:
             return found
         if self._residency.values_of(value) is not None:
             raise FailedPrecondition(

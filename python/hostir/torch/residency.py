@@ -44,10 +44,10 @@ class Residency:
         self._lock = threading.Lock()
         self._kept: dict[Key, _Kept] = {}
 
-    def find(self, tensor: torch.Tensor, trusted: frozenset[Kind]) -> Array | None:
-        """The array with the tensor's values; None: there is none. ``trusted``: COPY and SENT have them only as far as
-        the version counter knows, which does not see what is written through ``.data`` or NumPy. Raises
-        FailedPrecondition for a tensor that has no values, and no array any more."""
+    def find(self, tensor: torch.Tensor, trusted: frozenset[Kind]) -> tuple[Array, Kind] | None:
+        """The array with the tensor's values, and how the two go together; None: there is none. ``trusted``: COPY and
+        SENT have them only as far as the version counter knows, which does not see what is written through ``.data`` or
+        NumPy. Raises FailedPrecondition for a tensor that has no values, and no array any more."""
         with self._lock:
             kept = self._kept.get(_key(tensor))
         if kept is None or kept.storage.expired() or kept.address != tensor.data_ptr():
@@ -60,7 +60,9 @@ class Residency:
                 )
             return None
         is_copy = kept.kind in (Kind.COPY, Kind.SENT)
-        return None if is_copy and (kept.kind not in trusted or kept.version != _version(tensor)) else array
+        if is_copy and (kept.kind not in trusted or kept.version != _version(tensor)):
+            return None
+        return array, kept.kind
 
     def is_mapped(self, tensor: torch.Tensor) -> bool:
         """Whether its memory is an array's."""
@@ -74,7 +76,8 @@ class Residency:
             kept = self._kept.get(_key(tensor))
         if kept is None or kept.kind is not Kind.STAND_IN:
             return None
-        return self.find(tensor, frozenset())
+        found = self.find(tensor, frozenset())
+        return None if found is None else found[0]
 
     def keep(self, tensor: torch.Tensor, array: Array, kind: Kind) -> None:
         """From now on ``array`` has the tensor's values, as long as its memory lives."""
