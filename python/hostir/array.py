@@ -36,6 +36,7 @@ class Array:
     """
 
     __hash__ = None  # type: ignore[assignment]
+    _gone = "was never made"  # Of one whose ``__init__`` has not run.
 
     def __init__(
         self,
@@ -62,6 +63,9 @@ class Array:
         self.data_type = data_type
         self.sharding = sharding
         self._collected = client._collected  # Freed with a later request: to be collected makes none.
+
+    def __copy__(self) -> Array:
+        return self  # Nobody can tell: it is immutable, and its handle is freed once.
 
     def __del__(self) -> None:
         if not self._gone:

@@ -463,11 +463,10 @@ class Client:
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
         arrays: dict[int, Array] = {}
         left = min(_VALUES_BYTES, self._message_bytes_max // 2)
-        names, parameters, add = inputs_.names(fd), compiled.inputs, request.args.add
-        for index, value in enumerate(values):
-            array = value if isinstance(value, Array) and not parameters[index].scalar else None
+        add = request.args.add
+        for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
+            array = value if isinstance(value, Array) and not parameter.scalar else None
             if array is None:
-                name, parameter = names[index], parameters[index]
                 if parameter.scalar:
                     request.args.append(_number_argument(inputs_.number(index, name, value)))
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import operator
@@ -545,3 +546,12 @@ def test_a_client_that_is_closed_at_once(client: hostir.Client) -> None:
         return time.monotonic() - begin
 
     assert min(close() for _ in range(10)) < 0.1
+
+
+def test_a_copy_of_an_array_is_it(client: hostir.Client) -> None:
+    x = client.put(np.ones(4, np.float32))
+    y = copy.copy(x)
+    del y
+    client._free_collected()
+    assert (x.numpy() == 1).all()
+    hostir.Array.__new__(hostir.Array).__del__()  # As where __init__ raised.

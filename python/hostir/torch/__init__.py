@@ -12,6 +12,7 @@ installed PyTorch finds it by itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch._guards import TracingContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..client import Client
-from . import clients
+from . import clients, staging
 from .attention import attend
 from .counts import Counts, Report
 from .draws import dropout
@@ -44,7 +45,7 @@ _DECOMPOSED = """
     tanh_backward threshold threshold_backward log_sigmoid_forward log_sigmoid_backward
     mse_loss mse_loss_backward huber_loss huber_loss_backward smooth_l1_loss smooth_l1_loss_backward
     binary_cross_entropy binary_cross_entropy_backward native_dropout_backward
-    addmm addmv baddbmm split unbind linalg_vector_norm slice_backward select_backward masked_fill
+    addmv split unbind linalg_vector_norm slice_backward select_backward masked_fill
 """
 
 _residency = Residency()
@@ -59,6 +60,7 @@ def use(client: Client | None) -> None:
     """
     clients.use(client)
     _residency.forget()
+    staging.clear()
 
 
 def report() -> Report:
@@ -77,6 +79,7 @@ def reset() -> None:
     """Starts the report anew, as ``torch._dynamo.reset()`` the compiled graphs: ``hostir.torch.reset()``."""
     _compiled.clear()
     _residency.forget()
+    staging.clear()
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
@@ -88,8 +91,14 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return found
 
 
-def _graph(module: torch.fx.GraphModule, name: str, parameters: set[int], follows: bool, saved: range) -> Graph:
-    client = clients.client_of(module)
+def _graph(
+    client: Callable[[], Client],
+    module: torch.fx.GraphModule,
+    name: str,
+    parameters: set[int],
+    follows: bool,
+    saved: range,
+) -> Graph:
     counts = Counts(f"{name}{len(_compiled)}", client)
     _compiled.append(counts)
     options: dict[str, Any] = {"parameters": parameters, "follows": follows, "saved": saved}
@@ -106,20 +115,20 @@ def _parameters() -> set[int]:
     return set(getattr(_metadata(), "static_input_indices", None) or ())
 
 
-def _forward(module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
+def _forward(client: Callable[[], Client], module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
     (output,) = [node for node in module.graph.nodes if node.op == "output"]
     count = len(output.args[0])
     metadata = _metadata()
     visible = count if metadata is None else int(metadata.num_forward_returns)
-    return _graph(module, "forward", _parameters(), False, range(visible, count))
+    return _graph(client, module, "forward", _parameters(), False, range(visible, count))
 
 
-def _inference(module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
-    return _graph(module, "inference", _parameters(), False, range(0))
+def _inference(client: Callable[[], Client], module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
+    return _graph(client, module, "inference", _parameters(), False, range(0))
 
 
-def _backward(module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
-    return _graph(module, "backward", set(), True, range(0))
+def _backward(client: Callable[[], Client], module: torch.fx.GraphModule, _: Sequence[Any]) -> Graph:
+    return _graph(client, module, "backward", set(), True, range(0))
 
 
 def _partition(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
@@ -129,14 +138,16 @@ def _partition(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: A
         return min_cut_rematerialization_partition(module, inputs, **options)
 
 
-_autograd = aot_autograd(
-    fw_compiler=_forward,
-    bw_compiler=_backward,
-    inference_compiler=_inference,
-    decompositions=_decompositions,
-    partition_fn=_partition,
-    keep_inference_input_mutations=True,
-)
+def _autograd(client: Callable[[], Client]) -> Callable[..., Any]:
+    compiler: Callable[..., Any] = aot_autograd(
+        fw_compiler=functools.partial(_forward, client),
+        bw_compiler=functools.partial(_backward, client),
+        inference_compiler=functools.partial(_inference, client),
+        decompositions=_decompositions,
+        partition_fn=_partition,
+        keep_inference_input_mutations=True,
+    )
+    return compiler
 
 
 def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -144,7 +155,7 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     ``torch.compile(model, backend=hostir.torch.backend)``."""
     attend(module)
     with sdpa_kernel([SDPBackend.MATH]):  # Other attention in ops that can be fused, not PyTorch's own kernels.
-        compiled: Callable[..., Any] = _autograd(module, inputs)
+        compiled: Callable[..., Any] = _autograd(clients.client_of(module, inputs))(module, inputs)
     return compiled
 
 

@@ -224,9 +224,8 @@ class Graph:
             for symbol, (node, axis) in self._symbols.items()
         }
         self._counts.runs += 1
-        if not self._follows:
-            self._residency.sweep()
-            # What an earlier call sent may have changed since, past all counters.
+        self._residency.sweep()
+        if not self._follows:  # What an earlier call sent may have changed since, past all counters.
             for node in self._arguments:
                 if node not in self._parameters and isinstance(values[node], torch.Tensor):
                     self._residency.forget_copy(values[node])
@@ -432,26 +431,23 @@ class Graph:
 
     def _write(self, nodes: Sequence[Node], values: dict[Any, Any]) -> None:
         in_place = values.get(_IN_PLACE, ())
-        changed: list[torch.Tensor] = []
+        changed = [values[node.args[0]] for node in nodes if node.args[1] in in_place]
+        torch.autograd.graph.increment_version([tensor for tensor in changed if not tensor.is_inference()])
         numbers: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
         for node in nodes:
             target, source = node.args[0], node.args[1]
             assert isinstance(target, Node) and isinstance(source, Node)
             tensor = values[node] = values[target]
             if source in in_place:
-                if not tensor.is_inference():
-                    changed.append(tensor)
                 continue
             value = self._known(values[source])
             if isinstance(value, Array):
                 self._write_array(tensor, value, source, values)
-            elif tensor.dim() == 0 and tensor.device.type == "cpu":
+            elif tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_inference():
                 numbers[0].append(tensor)
                 numbers[1].append(value)
             else:
                 tensor.copy_(value)
-        if changed:
-            torch.autograd.graph.increment_version(changed)
         if numbers[0]:
             torch._foreach_copy_(*numbers)
 
@@ -645,6 +641,18 @@ def _written(program: Program, writes: Sequence[Node], results: set[Node]) -> di
     return found
 
 
+def _sink(level: dict[Node, int], lowered: dict[Node, bool]) -> None:
+    """Moves to where they are read first: a weight that is transposed for a product behind PyTorch's op goes in as it
+    is, and not as a view which nobody knows."""
+    for node in reversed(list(level)):
+        is_move = _name(node) in _MOVES.split() and node.target is not operator.getitem
+        if not lowered[node] or not is_move or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        readers = [level[user] - (not lowered[user]) for user in node.users if user in level]
+        if readers and len(readers) == len(node.users):
+            level[node] = max(level[node], min(readers))
+
+
 def _steps(
     graph: torch.fx.Graph, name: str, results: Sequence[Any], saved: range, apart: set[Node]
 ) -> list[Program | OnHost | Writes | Node]:
@@ -654,7 +662,6 @@ def _steps(
     A node's level is how often the path to it changes between the two: nodes of one level need none of a later one.
     """
     level: dict[Node, int] = {}
-    groups: dict[int, list[Node]] = {}
     lowered: dict[Node, bool] = {}
     writes: list[Node] = []
     for node in graph.nodes:
@@ -666,7 +673,6 @@ def _steps(
         inputs = [each for each in node.all_input_nodes if each in level]
         if node in apart:
             level[node], lowered[node] = -1, False
-            groups.setdefault(-1, []).append(node)
             continue
         if _is_number(node):
             lowered[node] = False
@@ -678,7 +684,10 @@ def _steps(
         level[node] = max(
             [first, *(level[each] + (lowered[each] != lowered[node]) for each in inputs if each not in apart)],
         )
-        groups.setdefault(level[node], []).append(node)
+    _sink(level, lowered)
+    groups: dict[int, list[Node]] = {}
+    for node, number in level.items():
+        groups.setdefault(number, []).append(node)
     steps: list[Program | OnHost | Writes | Node] = []
     visible = {each for place, each in enumerate(results) if place not in saved}
     for number in sorted(groups):

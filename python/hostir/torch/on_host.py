@@ -52,10 +52,12 @@ class _Batch:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.nodes: list[Node] = []
-        self.is_vector = torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in _ELEMENTWISE
+        self.is_raw = not isinstance(node.meta["val"], torch.Tensor)  # Several results, which others take apart.
+        is_elementwise = torch.Tag.pointwise in getattr(node.target, "tags", ()) or node.target in _ELEMENTWISE
+        self.is_vector = is_elementwise and not self.is_raw
         self.operands: list[_Operand | None] = []  # In the order of _operands; None: of Python's numbers.
 
-    def run(self, made: Sequence[torch.Tensor], numbers: dict[Node, Any]) -> torch.Tensor:
+    def run(self, made: Sequence[Any], numbers: dict[Node, Any]) -> Any:
         operands = iter(self.operands)
 
         def load(node: Node) -> Any:
@@ -63,12 +65,14 @@ class _Batch:
             if operand is None:
                 return numbers[node]
             read = made[operand.batch]
+            if not isinstance(read, torch.Tensor):
+                return read
             read = read if operand.places is None else read[operand.places]
             return read if self.is_vector else read[0]
 
         arguments, options = torch.fx.node.map_arg((self.node.args, self.node.kwargs), load)
-        result: torch.Tensor = self.node.target(*arguments, **options)
-        return result if self.is_vector else result.reshape(1)
+        result: Any = self.node.target(*arguments, **options)
+        return result if self.is_vector or self.is_raw else result.reshape(1)
 
 
 def _operands(node: Node) -> list[Node]:
@@ -94,15 +98,18 @@ class OnHost:
         self._place = {node: (b, p) for b, source in enumerate(self._sources) for p, node in enumerate(source)}
         self._batches = self._batched()
 
-    def __call__(self, *given: Any) -> list[torch.Tensor]:
+    def __call__(self, *given: Any) -> list[Any]:
         numbers = dict(zip(self.inputs, given, strict=True))
-        made = [torch.stack([numbers[node] for node in source]) for source in self._sources]
+        made: list[Any] = [torch.stack([numbers[node] for node in source]) for source in self._sources]
         for batch in self._batches:
             made.append(batch.run(made, numbers))
         parts: dict[int, Sequence[torch.Tensor]] = {}
         found = []
         for node in self.outputs:
             batch_number, place = self._place[node]
+            if not isinstance(made[batch_number], torch.Tensor):
+                found.append(made[batch_number])
+                continue
             if batch_number not in parts:
                 parts[batch_number] = made[batch_number].unbind()
             part = parts[batch_number][place]

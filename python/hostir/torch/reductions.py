@@ -135,4 +135,6 @@ def _addmm(low: Lowering, out: Any, bias: Tensor, x: Tensor, y: Tensor, beta: An
     product = _product(low, x, y)
     if alpha != 1:
         product = low.ops.mul(product, alpha)
+    if beta == 0:  # A bias that is no number is none, too.
+        return low.reshaped(product, low.shape(out))
     return low.reshaped(low.ops.add(bias if beta == 1 else low.ops.mul(bias, beta), product), low.shape(out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,12 +29,27 @@ class Slot(NamedTuple):
         return is_there and array.shape == value.shape and self.memory.dtype == value.dtype  # type: ignore[union-attr]
 
 
+_all: weakref.WeakSet[Staging] = weakref.WeakSet()
+
+
+def clear() -> None:
+    """Lets go of the arrays of all programs."""
+    for staging in list(_all):
+        staging.clear()
+
+
 class Staging:
     """Those of one program. A run has its slots to itself. Threads: any."""
 
     def __init__(self) -> None:
+        _all.add(self)
         self._slots: dict[int, Slot] = {}  # By input; not those that a run has now.
         self._tries: collections.Counter[int] = collections.Counter()
+
+    def clear(self) -> None:
+        """Lets go of arrays, and tries again where some could not be mapped."""
+        self._slots.clear()
+        self._tries.clear()
 
     def fill(self, place: int, value: torch.Tensor, client: Any, put: Callable[[], Array]) -> Slot | None:
         """An array with the values of input ``place``: ``put``'s the first time. None: it is to go another way."""
@@ -47,7 +63,7 @@ class Staging:
         if slot is not None and value.nbytes <= VALUE_BYTES and slot.array._client is client:  # Of a changing shape.
             self._slots[place] = slot
             return None
-        total = value.nbytes + sum(each.array.nbytes for each in self._slots.values())
+        total = value.nbytes + sum(each.array.nbytes for each in list(self._slots.values()))
         if self._tries[place] >= _TRIES_MAX or total > _BYTES_MAX:
             return None
         array = put()

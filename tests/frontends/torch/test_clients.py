@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
@@ -19,13 +21,9 @@ def nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "_refused", {})
 
 
-def module_of(*devices: str) -> torch.fx.GraphModule:
-    graph = torch.fx.Graph()
-    for place, device in enumerate(devices):
-        with torch._subclasses.FakeTensorMode():
-            graph.placeholder(f"x{place}").meta["val"] = torch.empty(2, device=device)
-    graph.output(())
-    return torch.fx.GraphModule({}, graph)
+def given(*devices: str) -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    with torch._subclasses.FakeTensorMode():
+        return torch.nn.Module(), [torch.empty(2, device=device) for device in devices]
 
 
 def test_a_graph_of_a_gpu_gets_a_daemon_there(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +34,7 @@ def test_a_graph_of_a_gpu_gets_a_daemon_there(client: hostir.Client, monkeypatch
         return client
 
     monkeypatch.setattr(clients, "connect", connect)
-    find = clients.client_of(module_of("cpu", "cuda:1", "cuda:1"))
+    find = clients.client_of(*given("cpu", "cuda:1", "cuda:1"))
     assert asked == []  # When it runs, and no sooner.
     assert find() is client and find() is client
     assert asked == ["cuda:1"]  # One daemon for all graphs of a GPU.
@@ -44,18 +42,18 @@ def test_a_graph_of_a_gpu_gets_a_daemon_there(client: hostir.Client, monkeypatch
 
 def test_a_graph_of_cpus_gets_the_default_daemon(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "default_client", lambda: client)
-    assert clients.client_of(module_of("cpu"))() is client
+    assert clients.client_of(*given("cpu"))() is client
 
 
 def test_the_chosen_client_comes_first(client: hostir.Client) -> None:
     hostir.torch.use(client)
-    assert clients.client_of(module_of("cuda:0"))() is client
+    assert clients.client_of(*given("cuda:0"))() is client
 
 
 def test_an_address_comes_before_a_private_daemon(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTIR_ADDRESS", "unix:/run/hostir.sock")
     monkeypatch.setattr(clients, "default_client", lambda: client)
-    assert clients.client_of(module_of("cuda:0"))() is client
+    assert clients.client_of(*given("cuda:0"))() is client
 
 
 def test_without_a_daemon_there_it_warns_once(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +62,35 @@ def test_without_a_daemon_there_it_warns_once(client: hostir.Client, monkeypatch
 
     monkeypatch.setattr(clients, "connect", connect)
     monkeypatch.setattr(clients, "default_client", lambda: client)
-    find = clients.client_of(module_of("cuda:0"))
+    find = clients.client_of(*given("cuda:0"))
     with pytest.warns(UserWarning, match=r"cuda:0 run on CPUs.*no CUDA"):
         assert find() is client
     assert find() is client  # And says no more: warnings are errors in these tests.
+
+
+def test_a_module_on_a_gpu_whose_inputs_are_on_the_host(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, inputs = given("cpu")
+    with torch._subclasses.FakeTensorMode():
+        module.weight = torch.nn.Parameter(torch.empty(2, device="cuda:1"))
+    assert clients.client_of(module, inputs).args == (1,)
+
+
+def test_threads_start_one_daemon(client: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, asked = threading.Barrier(4), []
+
+    def connect(devices: str) -> hostir.Client:
+        asked.append(devices)
+        return client
+
+    monkeypatch.setattr(clients, "connect", connect)
+
+    def find() -> None:
+        at_once.wait()
+        clients.client_on(0)
+
+    threads = [threading.Thread(target=find) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert asked == ["cuda:0"]

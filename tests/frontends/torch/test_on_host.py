@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: ./run setup --torch")
 
+import hostir  # noqa: E402
+import hostir.torch  # noqa: E402
 from hostir.torch.on_host import OnHost, on_host  # noqa: E402
 
 ATEN = torch.ops.aten
@@ -93,3 +95,47 @@ def test_what_an_optimizer_does_for_each_parameter_is_one_op_for_all() -> None:
     assert len(function._batches) == 3
     made = function(*(node.meta["val"] for node in function.inputs))
     assert torch.equal(torch.stack(made), torch.stack([node.meta["val"] for node in last]))
+
+
+FOREACH = [
+    "AdamW",
+    "Adam",
+    "NAdam",
+    "RAdam",
+    "Adagrad",
+    "RMSprop",
+    "ASGD",
+    "Rprop",
+    "Adamax",
+    "Adadelta",
+    "SGD",
+]  # Lists of numbers, and ops that have one as their result.
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("name", FOREACH)
+def test_optimizers(name: str, foreach: bool, client: hostir.Client) -> None:
+    def made() -> tuple[list[torch.nn.Parameter], torch.optim.Optimizer]:
+        torch.manual_seed(1)
+        parameters = [torch.nn.Parameter(torch.randn(n)) for n in (8, 5)]
+        return parameters, getattr(torch.optim, name)(parameters, lr=0.1, foreach=foreach)
+
+    (ours, optimizer), (theirs, eager) = made(), made()
+    step = torch.compile(lambda: optimizer.step(), backend="hostir")
+    for k in range(3):
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad, q.grad = torch.full_like(p, 0.3 + k), torch.full_like(q, 0.3 + k)
+        step(), eager.step()
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["frexp", "max", "sort", "cummax"])
+def test_an_op_on_a_number_that_has_several_results(op: str, client: hostir.Client) -> None:
+    def function(x: torch.Tensor, s: torch.Tensor) -> object:
+        results = getattr(torch, op)(s + 1, *([0] if op != "frexp" else []))
+        return x * 2, results[0] + 1, results[1]
+
+    x, s = torch.randn(3), torch.tensor(2.5)
+    for ours, theirs in zip(torch.compile(function, backend="hostir")(x, s), function(x, s), strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)

@@ -133,3 +133,22 @@ def test_a_run_has_its_slot_to_itself(client: hostir.Client) -> None:
     again = staging.fill(0, x + 1, client, lambda: pytest.fail("it is there"))
     assert again is not None and again.array is first.array
     assert torch.equal(torch.from_numpy(again.array.numpy()), x + 1)
+
+
+def test_nothing_stays_with_a_client_that_is_used_no_more(client: hostir.Client) -> None:
+    before = client.status()["tensors"]
+    function = compiled(lambda *given: sum(given))
+    function(*(torch.randn(300, 300) for _ in range(10)))
+    hostir.torch.use(None)
+    client.put(torch.ones(1))  # Frees what was collected, too.
+    assert client.status()["tensors"] <= before + 1
+
+
+def test_backward_graphs_let_go_of_what_is_over(client: hostir.Client) -> None:
+    x, w = (torch.randn(300, 300, requires_grad=True) for _ in range(2))
+    loss = compiled(lambda x, w: (x.sum(0) + w.sum()).sin())(x, w)
+    found = []
+    for _ in range(20):
+        torch.autograd.grad(loss, [x, w], torch.ones_like(loss), retain_graph=True)
+        found.append(client.status()["tensors"])
+    assert found[-1] <= found[2]
