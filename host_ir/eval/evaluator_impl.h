@@ -21,6 +21,9 @@ struct Replays {
   int64_t runs = 0;
   int64_t captures = 0;
   std::vector<Replay> replays = {};  // The latest first.
+  // The parameters' addresses in one run, the one of that number; empty: of none.
+  std::vector<const std::byte*> seen = {};
+  int64_t seen_at = 0;
 };
 
 // What depends on sizes alone: kept for the sizes that came last.
@@ -86,6 +89,7 @@ class EvaluatorImpl final : public Evaluator {
   Status RunReplayed(Binding::State& state, const RunOptions& options);
   Status RunCaptured(Binding::State& state, const RunOptions& options);
   // Makes the graph stand for this run; false when it cannot.
+  bool ComeBack(Replays& replays, const Binding::State& state) const;
   Result<bool> Update(Replay& replay, Binding::State& state, const RunOptions& options);
   void Retire(Replays& replays, size_t index);
   Status LaunchGraph(Replay& replay, const RunOptions& options);

@@ -4,6 +4,8 @@
 // launches, copies and fills are given the binding's addresses and scalars first, when it was bound anew. Operands of
 // communications and library calls cannot be changed: there is a graph for each of the last sets of them.
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "csrc/base/text.h"
@@ -16,8 +18,10 @@ using base::Cat;
 namespace {
 
 constexpr size_t kReplaysKept = 4;
-// For one set of sizes: whoever brings other addresses each time gains nothing by captures.
+// For one set of sizes: whoever brings other addresses each time gains nothing by captures. A client whose addresses
+// settle later is found by one look in so many runs.
 constexpr int64_t kCapturesMax = 16;
+constexpr int64_t kRunsPerLook = 64;
 // A graph is launched in about the time of three kernels.
 constexpr int64_t kWorkMin = 4;
 
@@ -96,7 +100,25 @@ Status EvaluatorImpl::RunReplayed(Binding::State& state, const RunOptions& optio
     std::rotate(begin, begin + static_cast<ptrdiff_t>(i), begin + static_cast<ptrdiff_t>(i) + 1);
     return LaunchGraph(*begin, options);
   }
-  return replays.captures < kCapturesMax ? RunCaptured(state, options) : RunOnce(state, options);
+  return replays.captures < kCapturesMax || ComeBack(replays, state) ? RunCaptured(state, options)
+                                                                     : RunOnce(state, options);
+}
+
+// Whether the binding's addresses are those of a run that was looked at not long ago.
+bool EvaluatorImpl::ComeBack(Replays& replays, const Binding::State& state) const {
+  std::vector<const std::byte*>& seen = replays.seen;
+  const auto of = [&](const TensorCode& param) -> const std::byte* {
+    return param.buffer < 0 ? nullptr : state.buffers[static_cast<size_t>(param.buffer)].data;
+  };
+  if (replays.runs - replays.seen_at >= kRunsPerLook) {
+    seen.clear();
+    std::ranges::transform(code_.params, std::back_inserter(seen), of);
+    replays.seen_at = replays.runs;
+    return false;
+  }
+  if (seen.empty() || !std::ranges::equal(code_.params, seen, std::equal_to(), of)) return false;
+  seen.clear();  // Until the next look.
+  return true;
 }
 
 Result<bool> EvaluatorImpl::Update(Replay& replay, Binding::State& state, const RunOptions& options) {

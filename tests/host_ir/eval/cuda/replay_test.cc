@@ -172,6 +172,40 @@ TEST_P(FakeEvaluator, LibraryCallsHaveAGraphForEachSetOfOperands) {
   EXPECT_LE(Captured(), 16);
 }
 
+// A client that has brought other addresses for a while, and goes round a few from then on.
+TEST_P(FakeEvaluator, AddressesThatSettleLateAreCapturedAfterAll) {
+  const auto program = LoadFinished(R"(host @p(%x: f64[2, 2], %w: f64[2, 2], %y: f64[2, 2]) {
+  %c: f64[2, 2] = alloc() {space=pool}
+  %d: f64[2, 2] = alloc() {space=pool}
+  fill(%c) {value=3.0, stream=0}
+  launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[4, 1], grid=4, stream=0}
+  library(%x, %w, %d) {op=matmul, inputs=2, stream=0}
+  launch(%c, %d, %y) {kernel="mix_2_1", inputs=2, outputs=1, workspaces=0, extents=[4, 0], grid=4, stream=0}
+  return %y
+})");
+  ASSERT_NE(program, nullptr);
+  Prepare(*program);
+  std::vector<Tensors> tensors;
+  for (int64_t i = 0; i < 40; ++i) tensors.push_back(Upload({{i, i, i, i}, {0, 0, 0, 0}, {0, 0, 0, 0}}));
+  const auto run = [&](size_t i) {
+    Bind(tensors[i], {});
+    Run();
+    const auto x = static_cast<int64_t>(i);
+    EXPECT_EQ(Download(*tensors[i][2]), Values(4, 2 * (2 * x + 1) + 3 * 2 * x));
+  };
+  for (size_t i = 0; i < 40; ++i) run(i);
+  EXPECT_EQ(Captured(), 16);
+  for (size_t i = 0; i < 300; ++i) run(i % 2);
+  EXPECT_EQ(Captured(), 18);
+  const int64_t launched = Launched();
+  for (size_t i = 0; i < 10; ++i) run(i % 2);
+  EXPECT_EQ(Captured(), 18);
+  EXPECT_EQ(Launched(), launched + 10);
+  // More than are kept: at most a capture in 64 runs.
+  for (size_t i = 0; i < 640; ++i) run(i % 10);
+  EXPECT_LE(Captured(), 18 + 10);
+}
+
 // Before the first run, and between runs that are replayed.
 TEST_P(FakeEvaluator, AProfileIsQueuedAndLeavesTheGraphs) {
   const auto program = LoadFinished(kScaled);
