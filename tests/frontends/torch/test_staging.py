@@ -152,3 +152,11 @@ def test_backward_graphs_let_go_of_what_is_over(client: hostir.Client) -> None:
         torch.autograd.grad(loss, [x, w], torch.ones_like(loss), retain_graph=True)
         found.append(client.status()["tensors"])
     assert found[-1] <= found[2]
+
+
+def test_modes_in_turn(client: hostir.Client) -> None:
+    function = compiled(lambda x: x * 2 + 1)
+    x = torch.randn(5)
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad, torch.inference_mode):
+        with mode():
+            torch.testing.assert_close(function(x), x * 2 + 1)
