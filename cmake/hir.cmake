@@ -175,6 +175,8 @@ function(hir_pytest dir)
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "python;${arg_LABELS}"
                          ENVIRONMENT "${environment}"
+                         # The longest first, where no earlier run has said how long each takes.
+                         COST ${arg_TIMEOUT}
                          # pytest's last line where nothing ran: the reasons are above it.
                          SKIP_REGULAR_EXPRESSION "=+ [0-9]+ skipped in ")
   endforeach()
