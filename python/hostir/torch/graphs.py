@@ -203,7 +203,7 @@ class Graph:
         sources = [node.args[1] for node in graph.nodes if node.op == "call_function" and _name(node) == "copy_"]
         self._shared = {each for each in sources if each in self._results or sources.count(each) > 1}
         self._symbols = _symbols(self._arguments)
-        # Of what a forward graph has saved there may be no values.
+        # There may be no values of what a forward graph has saved.
         apart = set() if follows else on_host(graph, _is_number)
         self._steps = _steps(graph, name, self._results, saved, apart)
         self._has_numbers = any(_is_number(node) for node in graph.nodes)

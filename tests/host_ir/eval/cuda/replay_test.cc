@@ -60,6 +60,17 @@ ReplayCase FakeCase() {
 std::string NameOf(const testing::TestParamInfo<ReplayCase>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaEvaluator, testing::Values(FakeCase()), NameOf);
 
+// The kernels take the f64 for int64: only bits are moved and added.
+constexpr std::string_view kWithProduct = R"(host @p(%x: f64[2, 2], %w: f64[2, 2], %y: f64[2, 2]) {
+  %c: f64[2, 2] = alloc() {space=pool}
+  %d: f64[2, 2] = alloc() {space=pool}
+  fill(%c) {value=3.0, stream=0}
+  launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[4, 1], grid=4, stream=0}
+  library(%x, %w, %d) {op=matmul, inputs=2, stream=0}
+  launch(%c, %d, %y) {kernel="mix_2_1", inputs=2, outputs=1, workspaces=0, extents=[4, 0], grid=4, stream=0}
+  return %y
+})";
+
 class FakeEvaluator : public CudaEvaluator {
  protected:
   void SetUp() override {
@@ -72,6 +83,18 @@ class FakeEvaluator : public CudaEvaluator {
   }
   int64_t Launched() { return Fake().Calls("GraphLaunch"); }
   int64_t Captured() { return Fake().Calls("StreamBeginCapture"); }
+  // Tensors of kWithProduct, each set at addresses of its own.
+  std::vector<Tensors> SetsOf(int64_t count) {
+    std::vector<Tensors> sets;
+    for (int64_t i = 0; i < count; ++i) sets.push_back(Upload({{i, i, i, i}, {0, 0, 0, 0}, {0, 0, 0, 0}}));
+    return sets;
+  }
+  void RunWithProduct(const std::vector<Tensors>& sets, size_t i) {
+    Bind(sets[i], {});
+    Run();
+    const auto x = static_cast<int64_t>(i);
+    EXPECT_EQ(Download(*sets[i][2]), Values(4, 2 * (2 * x + 1) + 3 * 2 * x));
+  }
 };
 INSTANTIATE_TEST_SUITE_P(FakeCuda, FakeEvaluator, testing::Values(FakeCase()), NameOf);
 
@@ -139,26 +162,11 @@ TEST_P(FakeEvaluator, ACaptureThatFailsCostsNothingButTime) {
 }
 
 TEST_P(FakeEvaluator, LibraryCallsHaveAGraphForEachSetOfOperands) {
-  // The kernels take the f64 for int64: only bits are moved and added.
-  const auto program = LoadFinished(R"(host @p(%x: f64[2, 2], %w: f64[2, 2], %y: f64[2, 2]) {
-  %c: f64[2, 2] = alloc() {space=pool}
-  %d: f64[2, 2] = alloc() {space=pool}
-  fill(%c) {value=3.0, stream=0}
-  launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[4, 1], grid=4, stream=0}
-  library(%x, %w, %d) {op=matmul, inputs=2, stream=0}
-  launch(%c, %d, %y) {kernel="mix_2_1", inputs=2, outputs=1, workspaces=0, extents=[4, 0], grid=4, stream=0}
-  return %y
-})");
+  const auto program = LoadFinished(kWithProduct);
   ASSERT_NE(program, nullptr);
   Prepare(*program);
-  std::vector<Tensors> tensors;
-  for (int64_t i = 0; i < 6; ++i) tensors.push_back(Upload({{i, i, i, i}, {0, 0, 0, 0}, {0, 0, 0, 0}}));
-  const auto run = [&](size_t i) {
-    Bind(tensors[i], {});
-    Run();
-    const auto x = static_cast<int64_t>(i);
-    EXPECT_EQ(Download(*tensors[i][2]), Values(4, 2 * (2 * x + 1) + 3 * 2 * x));
-  };
+  const std::vector<Tensors> tensors = SetsOf(6);
+  const auto run = [&](size_t i) { RunWithProduct(tensors, i); };
   for (size_t i = 0; i < 3; ++i) run(i);
   EXPECT_EQ(Captured(), 2);  // The first run is not.
   run(1);
@@ -174,25 +182,11 @@ TEST_P(FakeEvaluator, LibraryCallsHaveAGraphForEachSetOfOperands) {
 
 // A client that has brought other addresses for a while, and goes round a few from then on.
 TEST_P(FakeEvaluator, AddressesThatSettleLateAreCapturedAfterAll) {
-  const auto program = LoadFinished(R"(host @p(%x: f64[2, 2], %w: f64[2, 2], %y: f64[2, 2]) {
-  %c: f64[2, 2] = alloc() {space=pool}
-  %d: f64[2, 2] = alloc() {space=pool}
-  fill(%c) {value=3.0, stream=0}
-  launch(%x, %c) {kernel="mix_1_1", inputs=1, outputs=1, workspaces=0, extents=[4, 1], grid=4, stream=0}
-  library(%x, %w, %d) {op=matmul, inputs=2, stream=0}
-  launch(%c, %d, %y) {kernel="mix_2_1", inputs=2, outputs=1, workspaces=0, extents=[4, 0], grid=4, stream=0}
-  return %y
-})");
+  const auto program = LoadFinished(kWithProduct);
   ASSERT_NE(program, nullptr);
   Prepare(*program);
-  std::vector<Tensors> tensors;
-  for (int64_t i = 0; i < 40; ++i) tensors.push_back(Upload({{i, i, i, i}, {0, 0, 0, 0}, {0, 0, 0, 0}}));
-  const auto run = [&](size_t i) {
-    Bind(tensors[i], {});
-    Run();
-    const auto x = static_cast<int64_t>(i);
-    EXPECT_EQ(Download(*tensors[i][2]), Values(4, 2 * (2 * x + 1) + 3 * 2 * x));
-  };
+  const std::vector<Tensors> tensors = SetsOf(40);
+  const auto run = [&](size_t i) { RunWithProduct(tensors, i); };
   for (size_t i = 0; i < 40; ++i) run(i);
   EXPECT_EQ(Captured(), 16);
   for (size_t i = 0; i < 300; ++i) run(i % 2);
