@@ -20,7 +20,7 @@ from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, HostirError, InvalidArgument, ResourceExhausted, Unimplemented
 from ..inputs import VALUE_BYTES
 from ..sharding import Sharding
-from . import draws, groups, indices, parallel, pointwise, reductions, shapes
+from . import draws, groups, indices, parallel, pointwise, reductions, shapes, staging
 from .counts import Counts
 from .lowering import Lowering, refusal
 from .memory import mapped, sent_bytes, strided, take_over, tensor_of
@@ -293,6 +293,7 @@ class Graph:
         try:
             made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
         except BaseException:  # An interrupt, too.
+            staging.clear()  # A rank may have died, with what lay there: of all programs, lest each fails once for it.
             for place in replaced:
                 array = arrays[place]
                 with contextlib.suppress(HostirError):

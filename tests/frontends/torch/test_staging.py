@@ -160,3 +160,36 @@ def test_modes_in_turn(client: hostir.Client) -> None:
     for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad, torch.inference_mode):
         with mode():
             torch.testing.assert_close(function(x), x * 2 + 1)
+
+
+def test_a_run_that_fails_leaves_no_array_to_any_program(
+    client: hostir.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a rank that has died are lost, also those that the failed run did not read."""
+    first, second = compiled(lambda x: x + 5), compiled(lambda x: x * 5)
+    x = torch.randn(30)
+    first(x), second(x)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise hostir.Unavailable("rank 0 died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "_run", fails)
+        with pytest.raises(hostir.Unavailable):
+            first(x)
+    found = puts_of(client, monkeypatch)
+    torch.testing.assert_close(second(x), x * 5)
+    torch.testing.assert_close(first(x), x + 5)
+    assert found == [(30,), (30,)]
+
+
+def test_an_inference_tensor_is_refused_as_by_pytorch(client: hostir.Client) -> None:
+    with torch.inference_mode():
+        count = torch.tensor(1.0)
+
+    def function(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        count.add_(1)
+        return x * count
+
+    with pytest.raises(RuntimeError, match=r"[Ii]nference"):
+        compiled(function)(torch.randn(3), count)
