@@ -45,6 +45,15 @@ class ObservedDaemon:
     def log(self) -> str:
         return self.log_path.read_text()
 
+    def logged(self, *words: str, count: int = 1) -> list[str]:
+        """Lines of the log with all of ``words``, once there are ``count``: an answer does not wait for its lines."""
+
+        def found() -> list[str]:
+            lines = [line for line in self.log().splitlines() if all(word in line for word in words)]
+            return lines if len(lines) >= count else []
+
+        return list(eventually(found))
+
     def page(self) -> str:
         with urllib.request.urlopen(f"http://{self.metrics_address}/metrics", timeout=10) as answer:
             return str(answer.read().decode())

@@ -49,7 +49,7 @@ def test_each_request_has_a_line(daemon: ObservedDaemon) -> None:
     assert of["Upload"]["bytes_in"] == 4000 and of["Download"]["bytes_out"] == 4000
     assert of["Run"]["run"] >= 1 and of["Run"]["bytes_in"] > 0 and of["Run"]["bytes_out"] > 0
     # The log knows run and request by the same numbers.
-    assert f"run={of['Run']['run']} request={of['Run']['request']} " in daemon.log()
+    daemon.logged(f"run={of['Run']['run']} request={of['Run']['request']} ")
 
 
 def test_what_is_refused_has_its_code(daemon: ObservedDaemon) -> None:
@@ -79,7 +79,7 @@ def test_requests_that_may_be_sent_again(daemon: ObservedDaemon) -> None:
     assert of["Run"]["run"] >= 1 and of["Run"]["bytes_out"] > 0
     assert {of[method]["trace"] for method in ("Reserve", "Commit", "Run", "Share")} == {traceparent.split("-")[1]}
     # The run itself knows the trace of the request that came first.
-    (run,) = [line for line in daemon.log().splitlines() if f"run={of['Run']['run']} request=" in line]
+    (run,) = daemon.logged(f"run={of['Run']['run']} request=")
     assert run.endswith(f" trace={of['Run']['trace']}")
 
 
@@ -89,8 +89,7 @@ def test_among_the_lines_of_the_log(daemon_program: str, tmp_path: pathlib.Path)
     )
     with hostir.connect(daemon.address) as client:
         client.status()
-    eventually(lambda: "method=Status principal=uid:" in daemon.log())
-    (line, *_) = [line for line in daemon.log().splitlines() if "method=Status" in line]
+    (line, *_) = daemon.logged("method=Status principal=uid:")
     assert line.startswith("time=2") and " code=OK us=" in line
     assert not daemon.access_log.exists()
     daemon.stop()

@@ -56,10 +56,9 @@ def test_a_run_is_traced_everywhere(daemon: ObservedDaemon, tmp_path: pathlib.Pa
     assert all(event["args"] == {"trace": TRACE} for event in work)
     (run,) = eventually(lambda: daemon.accesses(method="Run", trace=TRACE))
     for method in ("Upload", "Compile", "Download"):
-        assert daemon.accesses(method=method, trace=TRACE), method
-    log = daemon.log()
-    assert f"run={run['run']} request={run['request']} program=mlp us=" in log
-    lines = [line for line in log.splitlines() if f"request={run['request']} " in line and "planning" not in line]
+        eventually(lambda method=method: daemon.accesses(method=method, trace=TRACE))
+    daemon.logged(f"run={run['run']} request={run['request']} program=mlp us=")
+    lines = daemon.logged(f"request={run['request']} ", " us=", count=2)
     assert len(lines) == 2 and all(line.endswith(f" trace={TRACE}") for line in lines), lines
 
 
@@ -69,17 +68,10 @@ def test_errors_name_the_trace_of_daemon_and_ranks(daemon: ObservedDaemon) -> No
     client = hostir.connect(daemon.address, traceparent=f"00-{other}-00f067aa0ba902b7-00")
     with client, pytest.raises(hostir.ResourceExhausted, match="device_bytes_max"):
         client.run(mlp(), inputs(1 << 17), wait=True)
-    lines = [line for line in daemon.log().splitlines() if other in line and "warn" in line]
-    assert any(" method=Run " in line for line in lines)
-    assert any("] run=" in line and f"program=mlp trace={other} error=" in line for line in lines)
+    daemon.logged("warn", " method=Run ", other)
+    daemon.logged("warn", "] run=", f"program=mlp trace={other} error=")
     for rank in (0, 1):
-        eventually(
-            lambda rank=rank: [
-                line
-                for line in daemon.log().splitlines()
-                if f"rank={rank} " in line and f"trace={other} error=" in line
-            ]
-        )
+        daemon.logged(f"rank={rank} ", f"trace={other} error=")
 
 
 def test_a_function_says_which_trace_it_is(daemon: ObservedDaemon) -> None:
