@@ -301,20 +301,20 @@ void Engine::Loop() {
       continue;
     }
     nap = kShortNap;
-    const bool happened = Look() == base::Found::kSomething;
+    bool happened = Look() == base::Found::kSomething;
     if (!active_.empty()) CheckDeadlines();
     EndTurn();
-    const base::Nanos quiet = happened ? base::Nanos{} : Now() - quiet_since;
+    if (!happened && pending_ > 0) {
+      if (!look) look.emplace(base::BusyWait::OfProcess(), kLookWhilePending, kLooksWhilePending);
+      happened = look->IsOver() && Sleep();
+    }
     if (happened) {
       quiet_since = Now();
       if (look) look->Found();
       look.reset();
-    } else if (pending_ > 0) {
-      if (!look) look.emplace(base::BusyWait::OfProcess(), kLookWhilePending, kLooksWhilePending);
-      if (look->IsOver()) Sleep();
-    } else if (quiet < kNapWhileIdle) {
+    } else if (pending_ == 0 && Now() - quiet_since < kNapWhileIdle) {
       Nap(kShortNap);
-    } else {
+    } else if (pending_ == 0) {
       Sleep();
     }
   }
@@ -346,20 +346,24 @@ bool Engine::Nap(base::Nanos limit) {
   return woken;
 }
 
-void Engine::Sleep() {
-  if (!TryTakeTurn()) return;
+bool Engine::Sleep() {
+  if (!TryTakeTurn()) return false;
   sleeping_ = true;
   const bool armed = transport_->Arm();
+  const bool happened = !armed && Look() == base::Found::kSomething;
   EndTurn();
   // Whoever submits after this turn sees sleeping_ and wakes us; who did before is seen here, and has a deadline. Who
   // poisons or stops wakes us in any case.
   const base::Nanos limit = pending_ > 0 ? transport_->sleep_max() : base::Nanos::max();
   if (armed && !has_submitted_) AwaitWake(transport_->fd(), limit);
+  // It waits for what no event tells of: peers without room for more. Looking on would take a core that they may need.
+  if (!armed && !happened && !has_submitted_) AwaitWake(-1, kShortNap);
   sleeping_ = false;
   // At once, whoever else may look by now: peers do more for this rank as long as they take it to be asleep.
   TakeTurn();
   transport_->Disarm();
   EndTurn();
+  return happened;
 }
 
 void Engine::EndAll() {

@@ -154,7 +154,8 @@ class Engine final : private base::BackgroundWork {
   void Loop();
   bool HelpedByOthers();        // Since the last call.
   bool Nap(base::Nanos limit);  // Whether it was woken; as the next.
-  void Sleep();
+  // Until something happens, or a moment where the transport cannot tell. Whether it found something to do instead.
+  bool Sleep();
   bool AwaitWake(int fd, base::Nanos limit);
   void Wake();
   void EndAll();  // After a failure: nothing is left pending, and nothing starts any more.

@@ -20,6 +20,7 @@ using std::chrono::seconds;
 // What a transport was told, and what it says.
 struct Script {
   std::atomic<bool> over = false;  // All that is pending.
+  std::atomic<bool> sleeps = true;  // What Arm says.
   std::atomic<int> armed = 0;
   std::atomic<int> disarmed = 0;
   std::atomic<int> disposed = 0;
@@ -57,7 +58,10 @@ class ScriptedTransport final : public Transport {
   explicit ScriptedTransport(Script& script) : script_(script) {}
   PendingPtr Make(Engine&, const CommOp&) override { return PendingPtr(new ScriptedComm(script_)); }
   base::Found Progress() override { return script_.found; }
-  bool Arm() override { return ++script_.armed > 0; }
+  bool Arm() override {
+    ++script_.armed;
+    return script_.sleeps;
+  }
   void Disarm() override { ++script_.disarmed; }
   int fd() const override { return script_.fd; }
   base::Nanos sleep_max() const override { return script_.fd < 0 ? milliseconds(2) : seconds(60); }
@@ -129,6 +133,23 @@ TEST(Engine, WhoGoesWakesIt) {
   EXPECT_TRUE(Await([&] { return script.disarmed > 0; }, Nothing));
   script.over = true;
   EXPECT_TRUE(Await([&] { return end.come(); }, Help));
+}
+
+// Messages for a peer that takes none keep a transport from sleeping, and no event tells when the peer has room. On
+// cores that ranks share, a thread that only looked would keep the peer from making it.
+TEST(Engine, ATransportThatCannotSleepIsLookedAtNowAndThen) {
+  Script script(eventfd(0, EFD_NONBLOCK));
+  script.sleeps = false;
+  Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+  End end;
+  Submit(engine, end);
+  ASSERT_TRUE(Await([&] { return script.armed > 0; }, Nothing));
+  const base::Nanos before = base::Clock::Steady().Now();
+  const int armed = script.armed;
+  EXPECT_TRUE(Await([&] { return script.armed >= armed + 101; }, Nothing));
+  EXPECT_GE(base::Clock::Steady().Now() - before, milliseconds(10));
+  script.over = true;
+  EXPECT_TRUE(Await([&] { return end.come(); }, Nothing));
 }
 
 // So that a thread that waits gives its core away at once where another rank needs it.
