@@ -156,9 +156,9 @@ void TakeUntransposed(ir::Graph& graph, const codegen::Strides& strides) {
     const bool is_linear = fusion::CodeOf(*product) == FusionOp::kLinear;
     if (is_linear && ir::ValueAxes(*product->operands[0]->type).size() < 2) continue;
     const std::vector<Op*>& readers = uses[static_cast<size_t>(product->results[0]->id)];
-    const bool travels =
-        std::ranges::any_of(readers, [](const Op* reader) { return (reader->info->effects & ir::kComm) != 0; });
-    Value* const x = travels ? nullptr : Untransposed(product->operands[0], strides);
+    const bool goes_in_parts =
+        std::ranges::any_of(readers, [](const Op* reader) { return fusion::CodeOf(*reader) == FusionOp::kAllToAll; });
+    Value* const x = goes_in_parts ? nullptr : Untransposed(product->operands[0], strides);
     Value* const y = Untransposed(product->operands[1], strides);
     if (x == nullptr && y == nullptr) continue;
     fusion::Transposed transposed = fusion::TransposedOf(*product);

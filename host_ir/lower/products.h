@@ -15,7 +15,7 @@ namespace hir::host {
 //   the library has the activation. Sums then are rounded once, behind the activation, where the ops round in between:
 //   docs/decisions/0005-epilogues-round-once.md. A cast to f32 before the activation and back behind it goes with it.
 // - A product takes an operand as it was before a permute of its last two axes, whatever else reads the permuted one;
-//   not its first where its result goes to other ranks, part by part perhaps (overlap.h).
+//   not its first where its result is exchanged, part by part perhaps (overlap.h).
 //
 // Before: %p = matmul(%x, %w)   %s = add(%p, %b)   %y = relu(%s)
 // After:  %y = matmul(%x, %w, %b) {epilogue=relu}

@@ -14,9 +14,11 @@
 #include "csrc/ir/pass.h"
 #include "csrc/segment/forward.h"
 #include "csrc/segment/rematerialize.h"
+#include "csrc/segment/take_out_views.h"
 #include "host_ir/lower/overlap.h"
 #include "host_ir/lower/products.h"
 #include "host_ir/lower/segmentation.h"
+#include "host_ir/lower/storage.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/pipeline/pin_sizes.h"
 
@@ -69,6 +71,10 @@ Status CutIntoGroups(Segmented& program, const codegen::Target& target) {
                                     {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
   HIR_TRY(segment::Rematerialize(graph, program.groups, FitsOneKernel));
   segment::MergeCopies(graph, program.groups, FitsOneKernel);
+  HIR_TRY(segment::TakeOutViews(graph, program.groups, [&program](const ir::Op& op) {
+    const bool is_view = op.operands.size() == 1 && op.operands[0]->type->kind == ir::TypeKind::kTensor && IsView(op);
+    return is_view && !program.strides.contains(op.operands[0]) && !program.strides.contains(op.results[0]);
+  }));
   graph.guards = guards;
   program.groups = OrderForOverlap(std::move(program.groups));
   for (StreamLoop& loop : program.loops) {

@@ -248,7 +248,8 @@ GeneratedProgram Generator::Run() {
   const int64_t forced_at = rng_.Below(steps);
   for (int64_t i = 0; i < steps; ++i) {
     if (i != forced_at && rng_.OneIn(8)) {
-      mesh_ != nullptr&& rng_.OneIn(2) ? SumsOverRanks() : AcrossABoundary();
+      const bool turns = rng_.OneIn(3);
+      turns ? ProductOfTurnedAxes() : mesh_ != nullptr&& rng_.OneIn(2) ? SumsOverRanks() : AcrossABoundary();
     } else {
       Step(i == forced_at ? first : OneOf(Chance(45) ? movers : ops));
     }

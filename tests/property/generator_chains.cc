@@ -2,6 +2,7 @@
 // segments; and outputs that take over an input's memory.
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include "csrc/fusion/passes/placement.h"
 #include "tests/property/generator.h"
@@ -70,6 +71,81 @@ void Generator::AcrossABoundary() {
   if (rng_.OneIn(4)) Reduce("sum");  // Of anything: so that the two lie further apart.
   const double bound = std::max(b.bound, c.bound), error = std::max(b.error, c.error);
   AddExact(Emit(Chance(50) ? "maximum" : "minimum", {b.value, c.value}), bound, error);
+}
+
+// A product around which axes change places, and values that are written under several shapes. Rows, or columns, are
+// several axes that were joined, or come apart again.
+//
+//   b = permute(x), reshape(b): [lead, rows, columns]   c = b y   d = reshape(c): [lead, rows..., n]   e = permute(d)
+void Generator::ProductOfTurnedAxes() {
+  const int64_t rank = rng_.Between(2, 4);
+  std::vector<ir::Axis> axes;
+  for (int64_t i = 0; i < rank; ++i)
+    axes.push_back({rng_.OneIn(12) ? ir::AxisKind::kBroadcast : ir::AxisKind::kIteration,
+                    rng_.OneIn(8) ? graph_->exprs().Const(1) : ExtentOfSize(rng_.Between(1, 5))});
+  const DType dtype = rng_.OneIn(8) ? DType::kInt32 : RandomFloat();
+  Item x = Tame(NewParam(dtype, axes), 4);
+  if (Chance(60)) x = Cheap(x);
+  x = Tame(x, 4);
+  const auto turned = [&](const Item& item, int64_t from) {  // Axes before `from` stay, mostly.
+    const auto count = std::ssize(AxesOf(item.value));
+    Ints dims(static_cast<size_t>(count));
+    std::iota(dims.begin(), dims.end(), 0);
+    if (Chance(70)) {
+      std::rotate(dims.begin() + from, dims.begin() + rng_.Between(from, count - 1), dims.end());
+    } else {
+      for (size_t i = dims.size(); i > 1; --i)
+        std::swap(dims[i - 1], dims[static_cast<size_t>(rng_.Below(static_cast<int64_t>(i)))]);
+    }
+    return AddExact(Emit("permute", {item.value}, {{"dims", Copy(dims)}}), item.bound, item.error);
+  };
+  const auto reshaped = [&](const Item& item, const Exprs& shape) {
+    return AddExact(Emit("reshape", {item.value}, {{"shape", Copy(shape)}}), item.bound, item.error);
+  };
+  const auto joined = [&](std::span<const ir::Axis> some) {
+    const ir::Expr* elements = graph_->exprs().Const(1);
+    for (const ir::Axis& axis : some) elements = graph_->exprs().Mul(elements, axis.extent);
+    return elements;
+  };
+  const int64_t rows_at = rng_.Between(0, rank - 2), columns_at = rng_.Between(rows_at + 1, rank - 1);
+  const Item b = Chance(80) ? turned(x, rows_at) : x;
+  const std::vector<ir::Axis> own = AxesOf(b.value);
+  const std::span<const ir::Axis> all = own;
+  const auto rows = static_cast<size_t>(rows_at), columns = static_cast<size_t>(columns_at);
+  Exprs shape;
+  if (rows > 0) shape.push_back(joined(all.first(rows)));
+  shape.push_back(joined(all.subspan(rows, columns - rows)));
+  shape.push_back(joined(all.subspan(columns)));
+  const Item matrix = reshaped(b, shape);
+  const ir::Axis inner = {ir::AxisKind::kIteration, shape.back()};
+  const ir::Axis outer = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 5))};
+  const int64_t length = ShapeOf(matrix.value).back();
+  Item c;
+  if (Chance(60)) {
+    c = Contract("matmul", {matrix, NewParam(matrix.dtype(), {inner, outer})}, length);
+  } else if (Chance(50)) {
+    c = Contract("linear", {matrix, NewParam(matrix.dtype(), {outer, inner})}, length);
+  } else {  // Its own transpose, or what is written a second time.
+    Exprs flat = {shape.front(), shape.back()};
+    if (rows > 0) flat[0] = graph_->exprs().Mul(shape[0], shape[1]);
+    const Item again = reshaped(b, flat);
+    c = Contract("linear", {again, again}, length);
+  }
+  if (Chance(30)) return;
+  if (AxesOf(c.value).size() == shape.size() && Chance(60)) {  // Rows come apart.
+    const std::vector<ir::Axis> of_product = AxesOf(c.value);
+    Exprs apart;
+    const bool fits = ir::Equal(of_product[of_product.size() - 2].extent, shape[shape.size() - 2]);
+    if (rows > 0) apart.push_back(of_product[0].extent);
+    for (size_t i = rows; fits && i < columns; ++i) apart.push_back(own[i].extent);
+    if (!fits) apart.push_back(of_product[of_product.size() - 2].extent);
+    apart.push_back(of_product.back().extent);
+    c = reshaped(c, apart);
+  }
+  c = turned(c, rows > 0 ? 1 : 0);
+  if (Chance(60)) return;
+  c = Tame(c, 4);
+  Contract("matmul", {c, NewParam(c.dtype(), {AxesOf(c.value).back(), outer})}, ShapeOf(c.value).back());
 }
 
 // Sums over ranks that are added up, and then perhaps along what is left: one communication does for all of them.

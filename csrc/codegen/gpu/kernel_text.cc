@@ -214,7 +214,8 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
   kernel.info.items_per_cta = schedules[0].items_per_cta;
   for (const Schedule& schedule : schedules)
     kernel.info.items_per_cta = std::min(kernel.info.items_per_cta, schedule.items_per_cta);
-  if (nest.regions.size() > 1) {  // As many CTAs as units, where that is known.
+  // As many CTAs as units, where that is known: a row of few columns is a unit that is not full.
+  if (nest.regions.size() > 1 || schedules[0].kind == Schedule::Kind::kColumns) {
     int64_t items = 0, units = 0;
     for (size_t r = 0; r < nest.regions.size(); ++r) {
       Emitter em(nest, {});

@@ -7,6 +7,7 @@
 #include "csrc/fusion/passes/fold_casts.h"
 #include "csrc/fusion/passes/fold_permutes.h"
 #include "csrc/fusion/passes/propagate_shardings.h"
+#include "csrc/fusion/passes/transpose_products.h"
 
 namespace hir::fusion {
 namespace {

@@ -240,9 +240,13 @@ def _together(walk: Walk, places: _Places, x: Tensor, updates: Tensor, kind: str
 
 def _sums(walk: Walk, places: _Places, updates: Tensor) -> Tensor:
     """[batch..., place, window...]: for each place the sum of the updates that go there. The places of all batches are
-    one list."""
+    one list; where each batch has one update, as a loss has of its labels, that is chosen."""
     ops, batch, shape, index = walk.ops, len(places.batching), extents(updates), places.index
     lead, count, window = shape[:batch], shape[batch], shape[batch + 1 :]
+    if batch and count == 1:
+        wide = [*lead, places.places, *window]
+        hits = ops.broadcast_in_dim(ops.squeeze(_hits(walk, places), [batch + 1]), wide, list(range(batch + 1)))
+        return ops.where(hits, ops.broadcast_in_dim(updates, wide, list(range(len(wide)))), 0)
     if places.inside is not None:
         updates = ops.where(places.beside(places.inside, len(window)), updates, 0)
     if not batch:

@@ -1,0 +1,142 @@
+#include "csrc/segment/take_out_views.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "csrc/ir/builder.h"
+#include "csrc/ir/clone.h"
+#include "csrc/segment/group.h"
+
+namespace hir::segment {
+namespace {
+
+using ir::Op;
+using ir::Value;
+
+class TakingOut {
+ public:
+  TakingOut(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const Op&)>& is_view)
+      : graph_(graph), groups_(groups), is_view_(is_view), uses_(ir::UsesOf(graph)), taken_(groups.size()) {
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const Op* op : groups[i].ops) group_of_[op] = i;
+    }
+  }
+
+  Status Run() {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const auto is_pure = [](const Op* op) { return op->info->effects == ir::kPure; };
+      const auto is_view = [this](const Op* op) { return is_view_(*op); };
+      if (!std::ranges::all_of(groups_[i].ops, is_pure) || std::ranges::all_of(groups_[i].ops, is_view)) continue;
+      HIR_TRY(TakeOutOf(i));
+    }
+    if (replaced_.empty()) return {};
+    EraseUnread();
+    Regroup();
+    return {};
+  }
+
+ private:
+  bool IsReturned(const Value* value) const {
+    return std::ranges::any_of(graph_.outputs, [value](const ir::Output& output) { return output.value == value; });
+  }
+  bool IsOf(size_t group, const Op* op) const {
+    const auto found = group_of_.find(op);
+    return found != group_of_.end() && found->second == group;
+  }
+
+  // The ops from `output` back to what is no view, or not of this group.
+  std::vector<Op*> ViewsBehind(size_t group, const Value* output) const {
+    std::vector<Op*> views;
+    for (const Value* value = output; value->def != nullptr && IsOf(group, value->def) && is_view_(*value->def);
+         value = value->def->operands[0]) {
+      views.push_back(value->def);
+    }
+    return views;
+  }
+
+  Status TakeOutOf(size_t group) {
+    std::vector<std::pair<Value*, std::vector<Op*>>> found;
+    std::unordered_map<const Value*, int> views_of;  // Lookups only.
+    for (Value* output : groups_[group].outputs) {
+      if (IsReturned(output)) continue;
+      std::vector<Op*> views = ViewsBehind(group, output);
+      if (views.empty()) continue;
+      ++views_of[views.back()->operands[0]];
+      found.emplace_back(output, std::move(views));
+    }
+    for (const auto& [output, views] : found) {
+      // What is not in memory anyway is written instead of two views of it, not of one.
+      const Value* const root = views.back()->operands[0];
+      const bool is_made_here = root->def != nullptr && IsOf(group, root->def);
+      const bool is_stored =
+          !is_made_here || std::ranges::find(groups_[group].outputs, root) != groups_[group].outputs.end();
+      if (is_stored || views_of.at(root) > 1) HIR_TRY(TakeOut(group, output, views));
+    }
+    return {};
+  }
+
+  Status TakeOut(size_t group, Value* output, const std::vector<Op*>& views) {
+    Value* const root = views.back()->operands[0];
+    std::unordered_map<const Value*, Value*> values = {{root, root}};  // Lookups only.
+    ir::Builder builder(graph_, graph_.body, views.front()->next);
+    for (auto it = views.rbegin(); it != views.rend(); ++it) {
+      HIR_ASSIGN(Op * copy, ir::CloneOp(**it, builder, values));
+      copy->results[0]->layout = (*it)->results[0]->layout;
+      taken_[group].push_back(copy);
+    }
+    for (Op* reader : uses_[static_cast<size_t>(output->id)]) {
+      if (!IsOf(group, reader)) std::ranges::replace(reader->operands, output, values.at(output));
+    }
+    replaced_.insert(views.begin(), views.end());
+    return {};
+  }
+
+  void EraseUnread() {
+    const std::vector<std::vector<Op*>> uses = ir::UsesOf(graph_);
+    std::unordered_set<const Op*> gone;  // Lookups only.
+    for (Op* op = graph_.body.last; op != nullptr;) {
+      Op* const candidate = std::exchange(op, op->prev);
+      if (!replaced_.contains(candidate)) continue;
+      const std::vector<Op*>& readers = uses[static_cast<size_t>(candidate->results[0]->id)];
+      if (!std::ranges::all_of(readers, [&](const Op* reader) { return gone.contains(reader); })) continue;
+      gone.insert(candidate);
+      std::erase(groups_[group_of_.at(candidate)].ops, candidate);
+      graph_.body.Erase(candidate);
+    }
+  }
+
+  void Regroup() {
+    Groups all(graph_);
+    std::vector<Group> regrouped;
+    const auto add = [&](const std::vector<Op*>& ops) {
+      std::vector<int> positions;
+      for (const Op* op : ops) positions.push_back(all.PositionOf(op));
+      std::ranges::sort(positions);
+      regrouped.push_back(all.Of(positions));
+    };
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      add(groups_[i].ops);
+      if (!taken_[i].empty()) add(taken_[i]);
+    }
+    groups_ = std::move(regrouped);
+  }
+
+  ir::Graph& graph_;
+  std::vector<Group>& groups_;
+  const std::function<bool(const Op&)>& is_view_;
+  const std::vector<std::vector<Op*>> uses_;        // By value id, before anything was taken out.
+  std::unordered_map<const Op*, size_t> group_of_;  // Lookups only, as is the next.
+  std::unordered_set<const Op*> replaced_;
+  std::vector<std::vector<Op*>> taken_;  // By the group that they come behind.
+};
+
+}  // namespace
+
+Status TakeOutViews(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const ir::Op&)>& is_view) {
+  return TakingOut(graph, groups, is_view).Run();
+}
+
+}  // namespace hir::segment
