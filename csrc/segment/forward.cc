@@ -59,12 +59,13 @@ bool SameValues(std::span<Value* const> a, std::span<Value* const> b) {
 
 }  // namespace
 
-Status Forward(ir::Graph& graph) {
+Status Forward(ir::Graph& graph, bool tensors) {
   std::vector<Op*> forwardable;
   std::unordered_map<const Value*, int> lengths;  // Lookup only.
   for (Op* op = graph.body.first; op != nullptr; op = op->next) {
     const int length = ChainLength(*op, lengths);
     if (length == 0 || IsReturned(graph, op->results[0])) continue;
+    if (!tensors && op->results[0]->type->kind == ir::TypeKind::kTensor) continue;
     lengths[op->results[0]] = length;
     forwardable.push_back(op);
   }
@@ -76,8 +77,10 @@ Status Forward(ir::Graph& graph) {
     std::vector<Op*> readers = uses[static_cast<size_t>(result->id)];
     readers.erase(std::unique(readers.begin(), readers.end()),
                   readers.end());  // One that reads it twice.
-    // Library calls and communications read it from memory: one serves them all.
-    const auto computes = [](const Op* reader) { return reader->info->effects == ir::kPure; };
+    // Library calls and communications read it from memory, as what is behind a boundary does: one serves them all.
+    const auto computes = [](const Op* reader) {
+      return reader->info->effects == ir::kPure && fusion::CodeOf(*reader) != fusion::FusionOp::kSegmentSet;
+    };
     const auto last = std::stable_partition(readers.begin(), readers.end(), computes);
     const bool is_shared = last != readers.end();
     readers.erase(last, readers.end());

@@ -17,12 +17,14 @@ inline constexpr int kForwardDepthMax = 8;
 // tensor that is an input of the program or forwardable itself, whose result takes at least as many
 // bytes as what it reads (a widening cast, a broadcast). So a segment boundary never carries such a
 // value: a cast to f32 is redone from the bf16 input, a tensor of zeros is made where it is used.
-// Results that the program returns stay single, and one serves all readers that are no kernels (library calls), which
-// take it from memory.
+// Results that the program returns stay single, and one serves all readers that take it from memory: those that are no
+// kernels (library calls), and segment_set.
 //
 // Before: %f = cast(%x)  %a = exp(%f)  %b = sum(%f)
 // After:  %f = cast(%x)  %a = exp(%f)  %f.1 = cast(%x)  %b = sum(%f.1)
-Status Forward(ir::Graph& graph);
+//
+// Scalars of the host, which no kernel makes for another, are copied in any case; tensors only if `tensors` is set.
+Status Forward(ir::Graph& graph, bool tensors = true);
 
 // Undoes what forwarding did within each group: of equal pure ops of one group the first stays. Where `fits` refuses
 // what a group would be then, it keeps its copies: a sequence that one reader takes along rows and another along

@@ -19,7 +19,14 @@ using ir::Value;
 class TakingOut {
  public:
   TakingOut(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const Op&)>& is_view)
-      : graph_(graph), groups_(groups), is_view_(is_view), uses_(ir::UsesOf(graph)), taken_(groups.size()) {
+      : graph_(graph),
+        groups_(groups),
+        is_view_(is_view),
+        uses_(ir::UsesOf(graph)),
+        before_(groups.size()),
+        behind_(groups.size()),
+        taken_(groups.size()) {
+    for (const ir::Output& output : graph.outputs) returned_.insert(output.value);
     for (size_t i = 0; i < groups.size(); ++i) {
       for (const Op* op : groups[i].ops) group_of_[op] = i;
     }
@@ -29,51 +36,88 @@ class TakingOut {
     for (size_t i = 0; i < groups_.size(); ++i) {
       const auto is_pure = [](const Op* op) { return op->info->effects == ir::kPure; };
       const auto is_view = [this](const Op* op) { return is_view_(*op); };
-      if (!std::ranges::all_of(groups_[i].ops, is_pure) || std::ranges::all_of(groups_[i].ops, is_view)) continue;
+      if (!std::ranges::all_of(groups_[i].ops, is_pure)) continue;
+      const bool is_returned =
+          std::ranges::any_of(groups_[i].outputs, [this](const Value* output) { return IsReturned(output); });
+      if (std::ranges::all_of(groups_[i].ops, is_view) && !is_returned) continue;
       HIR_TRY(TakeOutOf(i));
     }
-    if (replaced_.empty()) return {};
+    if (!changed_) return {};
     EraseUnread();
     Regroup();
     return {};
   }
 
  private:
-  bool IsReturned(const Value* value) const {
-    return std::ranges::any_of(graph_.outputs, [value](const ir::Output& output) { return output.value == value; });
-  }
+  bool IsReturned(const Value* value) const { return returned_.contains(value); }
   bool IsOf(size_t group, const Op* op) const {
     const auto found = group_of_.find(op);
     return found != group_of_.end() && found->second == group;
   }
 
-  // The ops from `output` back to what is no view, or not of this group.
+  bool IsReadIn(size_t group, const Value* value) const {
+    return std::ranges::any_of(uses_[static_cast<size_t>(value->id)],
+                               [&](const Op* reader) { return IsOf(group, reader); });
+  }
+
+  // The ops from `output` back to what is no view, not of this group, or returned: that has memory of its own.
   std::vector<Op*> ViewsBehind(size_t group, const Value* output) const {
     std::vector<Op*> views;
     for (const Value* value = output; value->def != nullptr && IsOf(group, value->def) && is_view_(*value->def);
          value = value->def->operands[0]) {
+      if (IsReturned(value)) break;
       views.push_back(value->def);
     }
     return views;
   }
 
+  // Whether `output` is returned, and a view of what is computed for itself. On its own such a view costs nothing: the
+  // value is written into the output's memory.
+  bool IsReturnedView(const Value* output) const {
+    if (!IsReturned(output) || !is_view_(*output->def)) return false;
+    const Value* const root = output->def->operands[0];
+    return root->def != nullptr && !is_view_(*root->def) && !IsReturned(root) && !written_elsewhere_.contains(root);
+  }
+
+  void SetApart(size_t group, const Value* output, std::vector<Op*>& where) {
+    Op* const op = output->def;
+    written_elsewhere_.insert(op->operands[0]);
+    std::erase(groups_[group].ops, op);
+    group_of_.erase(op);
+    where.push_back(op);
+    changed_ = true;
+  }
+
   Status TakeOutOf(size_t group) {
+    const std::vector<Value*> outputs = groups_[group].outputs;
+    const auto is_made_here = [&](const Value* root) { return root->def != nullptr && IsOf(group, root->def); };
     std::vector<std::pair<Value*, std::vector<Op*>>> found;
     std::unordered_map<const Value*, int> views_of;  // Lookups only.
-    for (Value* output : groups_[group].outputs) {
-      if (IsReturned(output)) continue;
+    for (Value* output : outputs) {
+      if (IsReturnedView(output)) {
+        const Value* const root = output->def->operands[0];
+        if (!is_made_here(root)) {
+          SetApart(group, output, before_[group]);
+        } else if (!IsReadIn(group, output)) {  // As a group of its own it is behind this one.
+          ++views_of[root];
+        }
+        continue;
+      }
       std::vector<Op*> views = ViewsBehind(group, output);
       if (views.empty()) continue;
       ++views_of[views.back()->operands[0]];
       found.emplace_back(output, std::move(views));
     }
+    // What is not in memory anyway is written instead of two views of it, not of one.
+    const auto is_written = [&](const Value* root) {
+      return !is_made_here(root) || views_of[root] > 1 || std::ranges::find(outputs, root) != outputs.end();
+    };
+    for (const Value* output : outputs) {
+      if (IsReturnedView(output) && !IsReadIn(group, output) && is_written(output->def->operands[0]))
+        SetApart(group, output, behind_[group]);
+    }
     for (const auto& [output, views] : found) {
-      // What is not in memory anyway is written instead of two views of it, not of one.
-      const Value* const root = views.back()->operands[0];
-      const bool is_made_here = root->def != nullptr && IsOf(group, root->def);
-      const bool is_stored =
-          !is_made_here || std::ranges::find(groups_[group].outputs, root) != groups_[group].outputs.end();
-      if (is_stored || views_of.at(root) > 1) HIR_TRY(TakeOut(group, output, views));
+      if (is_written(views.back()->operands[0])) HIR_TRY(TakeOut(group, output, views));
     }
     return {};
   }
@@ -91,6 +135,7 @@ class TakingOut {
       if (!IsOf(group, reader)) std::ranges::replace(reader->operands, output, values.at(output));
     }
     replaced_.insert(views.begin(), views.end());
+    changed_ = true;
     return {};
   }
 
@@ -108,18 +153,22 @@ class TakingOut {
     }
   }
 
+  // Groups that nothing is left of go.
   void Regroup() {
     Groups all(graph_);
     std::vector<Group> regrouped;
     const auto add = [&](const std::vector<Op*>& ops) {
+      if (ops.empty()) return;
       std::vector<int> positions;
       for (const Op* op : ops) positions.push_back(all.PositionOf(op));
       std::ranges::sort(positions);
       regrouped.push_back(all.Of(positions));
     };
     for (size_t i = 0; i < groups_.size(); ++i) {
+      for (Op* op : before_[i]) add({op});
       add(groups_[i].ops);
-      if (!taken_[i].empty()) add(taken_[i]);
+      for (Op* op : behind_[i]) add({op});
+      add(taken_[i]);
     }
     groups_ = std::move(regrouped);
   }
@@ -130,7 +179,10 @@ class TakingOut {
   const std::vector<std::vector<Op*>> uses_;        // By value id, before anything was taken out.
   std::unordered_map<const Op*, size_t> group_of_;  // Lookups only, as is the next.
   std::unordered_set<const Op*> replaced_;
-  std::vector<std::vector<Op*>> taken_;  // By the group that they come behind.
+  std::unordered_set<const Value*> returned_, written_elsewhere_;
+  std::vector<std::vector<Op*>> before_, behind_;  // By the group that they come in front of, or behind; each a group.
+  std::vector<std::vector<Op*>> taken_;            // By the group that they come behind.
+  bool changed_ = false;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 
+#include "csrc/base/check.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/lower/segmentation.h"
@@ -87,6 +88,7 @@ std::vector<segment::Group> OrderForOverlap(std::vector<segment::Group> groups) 
     }
     ordered.push_back(std::move(groups[next]));
   }
+  HIR_CHECK(ordered.size() == groups.size());  // They are topological.
   BringTogether(ordered);
   return ordered;
 }

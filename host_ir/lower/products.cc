@@ -11,6 +11,7 @@
 #include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/builder.h"
+#include "host_ir/lower/storage.h"
 
 namespace hir::host {
 namespace {
@@ -147,6 +148,14 @@ Value* Untransposed(const Value* value, const codegen::Strides& strides) {
   return IsBroadcast(axes[axes.size() - 1]) || IsBroadcast(axes[axes.size() - 2]) ? nullptr : op->operands[0];
 }
 
+// Whether it is exchanged between ranks, under another shape perhaps.
+bool IsExchanged(const Value* value, const std::vector<std::vector<Op*>>& uses) {
+  return std::ranges::any_of(uses[static_cast<size_t>(value->id)], [&](const Op* reader) {
+    if (fusion::CodeOf(*reader) == FusionOp::kAllToAll) return true;
+    return reader->operands.size() == 1 && IsView(*reader) && IsExchanged(reader->results[0], uses);
+  });
+}
+
 // Products take operands as they were before they were transposed.
 void TakeUntransposed(ir::Graph& graph, const codegen::Strides& strides) {
   const std::vector<std::vector<Op*>> uses = ir::UsesOf(graph);
@@ -155,10 +164,7 @@ void TakeUntransposed(ir::Graph& graph, const codegen::Strides& strides) {
     if (!IsProduct(*product) || !IsFloat(product->results[0]->type->dtype)) continue;
     const bool is_linear = fusion::CodeOf(*product) == FusionOp::kLinear;
     if (is_linear && ir::ValueAxes(*product->operands[0]->type).size() < 2) continue;
-    const std::vector<Op*>& readers = uses[static_cast<size_t>(product->results[0]->id)];
-    const bool goes_in_parts =
-        std::ranges::any_of(readers, [](const Op* reader) { return fusion::CodeOf(*reader) == FusionOp::kAllToAll; });
-    Value* const x = goes_in_parts ? nullptr : Untransposed(product->operands[0], strides);
+    Value* const x = IsExchanged(product->results[0], uses) ? nullptr : Untransposed(product->operands[0], strides);
     Value* const y = Untransposed(product->operands[1], strides);
     if (x == nullptr && y == nullptr) continue;
     fusion::Transposed transposed = fusion::TransposedOf(*product);

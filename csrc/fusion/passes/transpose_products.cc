@@ -2,13 +2,14 @@
 // its operands. So permutes around products become swaps of the last two axes, or nothing, as far as they can: written
 // out they would take a pass over memory.
 //
-// The transpose of a product, which alone reads it, is the product of swapped operands.
-// Before: %a = matmul(%x, %y)  %b = permute(%a) {dims=[1, 0]}
-// After:  %t = permute(%y) {dims=[1, 0]}  %u = permute(%x) {dims=[1, 0]}  %b = matmul(%t, %u)
+// The transpose of a product whose first operand is transposed, as a weight's gradient is, and which alone reads it, is
+// the product of swapped operands. (Of other products rows may go to, or come from, other ranks in parts; and rows of a
+// batch are multiplied at once by one matrix.)
+// Before: %t = permute(%x) {dims=[1, 0]}  %a = matmul(%t, %y)  %b = permute(%a) {dims=[1, 0]}
+// After:  %u = permute(%y) {dims=[1, 0]}  %b = matmul(%u, %x)
 // Also where rows or columns are split in between.
-// Before: %a = matmul(%x, %y)  %b = reshape(%a) {shape=[2, 3, 5]}  %c = permute(%b) {dims=[2, 0, 1]}
-// After:  %t = permute(%y) {dims=[1, 0]}  %u = permute(%x) {dims=[1, 0]}  %a = matmul(%t, %u)
-//         %c = reshape(%a) {shape=[5, 2, 3]}
+// Before: ...  %b = reshape(%a) {shape=[2, 3, 5]}  %c = permute(%b) {dims=[2, 0, 1]}
+// After:  ...  %b = matmul(%u, %x)  %c = reshape(%b) {shape=[5, 2, 3]}
 //
 // An operand whose rows, and columns, are several axes is transposed when they are one each, if they lie the other way
 // round in memory.
@@ -20,7 +21,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -56,10 +56,16 @@ std::vector<int64_t> SwapOf(size_t rank) {
   return dims;
 }
 
-Value* Transposed(ir::Builder& builder, Value* value) {
+// The value whose last two axes are swapped in `value`; null where it is something else.
+Value* Untransposed(const Value* value) {
   const std::vector<int64_t> swap = SwapOf(ir::ValueAxes(*value->type).size());
   const Op* const permute = MakerOf(value, FusionOp::kPermute);
-  if (permute != nullptr && std::ranges::equal(permute->Ints("dims"), swap)) return permute->operands[0];
+  return permute != nullptr && std::ranges::equal(permute->Ints("dims"), swap) ? permute->operands[0] : nullptr;
+}
+
+Value* Transposed(ir::Builder& builder, Value* value) {
+  if (Value* const untransposed = Untransposed(value); untransposed != nullptr) return untransposed;
+  const std::vector<int64_t> swap = SwapOf(ir::ValueAxes(*value->type).size());
   return builder.Make("permute", {value}, {{"dims", std::span<const int64_t>(swap)}});
 }
 
@@ -101,22 +107,23 @@ class Transposing {
     return ReadersOf(value).size() == 1 && std::ranges::find(returned_, value) == returned_.end();
   }
 
-  // Behind `kept` axes the fewest whose elements are those of a row's index, and the rest those of a column's.
-  std::optional<Parts> PartsOf(std::span<const Axis> axes, std::span<const Axis> matrix) {
+  // The ways to see the axes of `matrix` in those of a reshape of it: several where axes have extent 1.
+  std::vector<Parts> PartsOf(std::span<const Axis> axes, std::span<const Axis> matrix) {
     ir::ExprPool& pool = graph_.exprs();
     const size_t lead = matrix.size() - 2;
     const ir::Expr* const batches = Elements(pool, matrix.first(lead));
     const ir::Expr* const rows = Elements(pool, matrix.subspan(lead, 1));
     const ir::Expr* const columns = Elements(pool, matrix.subspan(lead + 1, 1));
+    std::vector<Parts> parts;
     for (size_t begin = 0; begin < axes.size(); ++begin) {
       if (Elements(pool, axes.first(begin)) != batches) continue;
       for (size_t middle = begin + 1; middle < axes.size(); ++middle) {
         if (Elements(pool, axes.subspan(begin, middle - begin)) == rows &&
             Elements(pool, axes.subspan(middle)) == columns)
-          return Parts{begin, middle};
+          parts.push_back({begin, middle});
       }
     }
-    return std::nullopt;
+    return parts;
   }
 
   // In place of the permute `op` that swaps rows and columns of a product, split into axes perhaps.
@@ -130,13 +137,17 @@ class Transposing {
     if (product->def == nullptr || !IsProductOfMatrices(*product->def) || !HasOneReader(product)) return nullptr;
     const std::vector<Axis> matrix = ir::ValueAxes(*product->type);
     if (matrix.size() < 2) return nullptr;
-    const std::optional<Parts> parts = PartsOf(axes, matrix);
-    if (!parts || !std::ranges::equal(op->Ints("dims"), Turned(*parts, axes.size()))) return nullptr;
-    ir::Builder builder(graph_, graph_.body, op);
-    Value* const x = product->def->operands[0];
+    const std::span<const int64_t> dims = op->Ints("dims");
+    const bool swaps = reshape == nullptr ? std::ranges::equal(dims, SwapOf(matrix.size()))
+                                          : std::ranges::any_of(PartsOf(axes, matrix), [&](Parts parts) {
+                                              return std::ranges::equal(dims, Turned(parts, axes.size()));
+                                            });
+    if (!swaps) return nullptr;
     Value* const y = product->def->operands[1];
+    Value* const columns = Untransposed(product->def->operands[0]);
+    if (columns == nullptr || ir::ValueAxes(*y->type).size() != ir::ValueAxes(*columns->type).size()) return nullptr;
+    ir::Builder builder(graph_, graph_.body, op);
     Value* const rows = CodeOf(*product->def) == FusionOp::kLinear ? y : Transposed(builder, y);
-    Value* const columns = Transposed(builder, x);
     const ir::Attr precision = {"precision", product->def->Name("precision")};
     const std::string_view name = op->results[0]->name;
     if (reshape == nullptr) return builder.Make("matmul", {rows, columns}, {precision}, name);
@@ -154,14 +165,16 @@ class Transposing {
     const std::vector<Axis> axes = ir::ValueAxes(*op->operands[0]->type);
     std::vector<Axis> matrix = ir::ValueAxes(*op->results[0]->type);
     if (matrix.size() < 2) return nullptr;
-    const std::optional<Parts> parts = PartsOf(axes, matrix);
-    if (!parts) return nullptr;
-    const std::span<const int64_t> dims = permute->Ints("dims");
-    std::vector<int64_t> turned;  // Columns before rows.
-    for (const int64_t at : Turned(*parts, axes.size())) turned.push_back(dims[static_cast<size_t>(at)]);
-    // Elements that are neighbours in memory stay neighbours one way, or neither way.
-    if (turned.back() != std::ssize(turned) - 1 || dims.back() == std::ssize(dims) - 1) return nullptr;
     if (matrix.size() == axes.size()) return nullptr;  // It swaps them already.
+    const std::span<const int64_t> dims = permute->Ints("dims");
+    if (dims.back() == std::ssize(dims) - 1) return nullptr;  // Neighbours in memory are neighbours in a row.
+    std::vector<int64_t> turned;                              // Columns before rows.
+    for (const Parts& parts : PartsOf(axes, matrix)) {
+      turned.clear();
+      for (const int64_t at : Turned(parts, axes.size())) turned.push_back(dims[static_cast<size_t>(at)]);
+      if (turned.back() == std::ssize(turned) - 1) break;
+    }
+    if (turned.empty() || turned.back() != std::ssize(turned) - 1) return nullptr;
     ir::Builder builder(graph_, graph_.body, op);
     std::swap(matrix[matrix.size() - 1], matrix[matrix.size() - 2]);
     Value* operand = permute->operands[0];

@@ -349,8 +349,9 @@ bool Engine::Nap(base::Nanos limit) {
 bool Engine::Sleep() {
   if (!TryTakeTurn()) return false;
   sleeping_ = true;
-  const bool armed = transport_->Arm();
+  bool armed = transport_->Arm();
   const bool happened = !armed && Look() == base::Found::kSomething;
+  if (!armed && !happened) armed = transport_->Arm();  // There may have been a signal of what is done already.
   EndTurn();
   // Whoever submits after this turn sees sleeping_ and wakes us; who did before is seen here, and has a deadline. Who
   // poisons or stops wakes us in any case.

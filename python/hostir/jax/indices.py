@@ -246,7 +246,8 @@ def _sums(walk: Walk, places: _Places, updates: Tensor) -> Tensor:
     if batch and count == 1:
         wide = [*lead, places.places, *window]
         hits = ops.broadcast_in_dim(ops.squeeze(_hits(walk, places), [batch + 1]), wide, list(range(batch + 1)))
-        return ops.where(hits, ops.broadcast_in_dim(updates, wide, list(range(len(wide)))), 0)
+        chosen: Tensor = ops.where(hits, ops.broadcast_in_dim(updates, wide, list(range(len(wide)))), 0)
+        return chosen
     if places.inside is not None:
         updates = ops.where(places.beside(places.inside, len(window)), updates, 0)
     if not batch:

@@ -165,7 +165,7 @@ def _dot_general(walk: Walk, equation: Any, values: list[Value]) -> Any:
     order = [*left_batch, *left_free, *left_sum]
     a = _permuted(walk, left, order)
     apart = not batch and order == list(range(left.ndim))  # Rows that stay where they are may be split over a mesh.
-    a = _reshaped(walk, a, [*rows, summed] if apart or not rows else [*batch, math.prod(rows), summed])
+    a = _reshaped(walk, a, [*rows, summed] if apart or not (rows or batch) else [*batch, math.prod(rows), summed])
     if rows and right_free and not batch and [*right_free, *right_sum] == list(range(right.ndim)):
         weight = _reshaped(walk, right, [math.prod(columns), summed])
         product = walk.ops.linear(a, weight)  # It is stored the other way round.

@@ -109,6 +109,12 @@ CASES: dict[str, tuple[Callable[..., Any], ...]] = {
     "dot_general:back": (lambda x, w: jnp.einsum("bshk,dhk->bsd", x, w), of(F, 2, 3, 2, 5), of(F, 4, 2, 5)),
     "dot_general:weight": (lambda x, w: jnp.einsum("bsd,fd->bsf", x, w), of(F, 2, 3, 4), of(F, 6, 4)),
     "dot_general:gradient": (lambda x, y: jnp.einsum("bsd,bsf->df", x, y), of(F, 2, 3, 4), of(F, 2, 3, 5)),
+    "dot_general:rows": (lambda x, y: jnp.einsum("akb,kn->abn", x, y), of(F, 2, 4, 3), of(F, 4, 5)),
+    "dot_general:no rows": (
+        lambda x, y: (jnp.einsum("bk,bkn->bn", x, y), jnp.einsum("bk,bk->b", x, x), jax.vmap(jnp.dot)(x, x)),
+        of(F, 3, 4),
+        of(F, 3, 4, 5),
+    ),
     "dot_general:batch": (lambda x, y: jnp.einsum("bshd,bthd->bhst", x, y), of(F, 2, 3, 4, 5), of(F, 2, 6, 4, 5)),
     "dot_general:grouped": (
         lambda q, k: jnp.einsum("bsghd,btgd->bghst", q, k),

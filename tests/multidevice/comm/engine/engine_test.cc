@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -20,7 +21,7 @@ using std::chrono::seconds;
 // What a transport was told, and what it says.
 struct Script {
   std::atomic<bool> over = false;  // All that is pending.
-  std::atomic<bool> sleeps = true;  // What Arm says.
+  std::atomic<int> refuses = 0;    // So many times Arm says no.
   std::atomic<int> armed = 0;
   std::atomic<int> disarmed = 0;
   std::atomic<int> disposed = 0;
@@ -60,7 +61,9 @@ class ScriptedTransport final : public Transport {
   base::Found Progress() override { return script_.found; }
   bool Arm() override {
     ++script_.armed;
-    return script_.sleeps;
+    if (script_.refuses == 0) return true;
+    --script_.refuses;
+    return false;
   }
   void Disarm() override { ++script_.disarmed; }
   int fd() const override { return script_.fd; }
@@ -139,17 +142,30 @@ TEST(Engine, WhoGoesWakesIt) {
 // cores that ranks share, a thread that only looked would keep the peer from making it.
 TEST(Engine, ATransportThatCannotSleepIsLookedAtNowAndThen) {
   Script script(eventfd(0, EFD_NONBLOCK));
-  script.sleeps = false;
+  script.refuses = INT_MAX;
   Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
   End end;
   Submit(engine, end);
   ASSERT_TRUE(Await([&] { return script.armed > 0; }, Nothing));
   const base::Nanos before = base::Clock::Steady().Now();
   const int armed = script.armed;
-  EXPECT_TRUE(Await([&] { return script.armed >= armed + 101; }, Nothing));
+  EXPECT_TRUE(Await([&] { return script.armed >= armed + 202; }, Nothing));
   EXPECT_GE(base::Clock::Steady().Now() - before, milliseconds(10));
   script.over = true;
   EXPECT_TRUE(Await([&] { return end.come(); }, Nothing));
+}
+
+// A signal that is left over keeps it awake once. With the first sleep it hears of what comes: no nap is in between.
+TEST(Engine, ASignalOfWhatIsDoneCostsNoNap) {
+  Script script(eventfd(0, EFD_NONBLOCK));
+  script.refuses = 1;
+  Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+  End end;
+  Submit(engine, end);
+  EXPECT_TRUE(Await([&] { return script.armed == 2; }, Nothing));
+  EXPECT_EQ(script.disarmed, 0);
+  script.over = true;
+  EXPECT_TRUE(Await([&] { return end.come(); }, Help));
 }
 
 // So that a thread that waits gives its core away at once where another rank needs it.
