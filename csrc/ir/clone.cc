@@ -103,6 +103,7 @@ Symbols RenamedIndices(const Op& op, Graph& graph, const Values& values) {
 
 std::unique_ptr<Graph> Clone(const Graph& graph) {
   auto to = std::make_unique<Graph>(graph.ops(), graph.name());
+  to->segmentation = graph.segmentation;
   for (const Expr* symbol : graph.exprs().symbols()) to->exprs().Symbol(symbol->symbol);  // The order decides in Unify.
   for (const Mesh& mesh : graph.meshes()) to->AddMesh(mesh.mesh, mesh.name);
   const Symbols none;
@@ -156,6 +157,7 @@ Result<Op*> CloneOp(const Op& op, Builder& builder, Values& values) {
 
 Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph) {
   auto to = std::make_unique<Graph>(graph.ops(), graph.name());
+  to->segmentation = graph.segmentation;
   for (const Expr* symbol : graph.exprs().symbols()) to->exprs().Symbol(symbol->symbol);
   for (const Mesh& mesh : graph.meshes()) to->AddMesh(mesh.mesh, mesh.name);
   const Symbols none;

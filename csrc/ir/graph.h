@@ -107,6 +107,7 @@ class Graph {
   std::vector<Value*> params;
   std::vector<Output> outputs;
   std::vector<Guard> guards;
+  std::string segmentation;  // By which rule it is cut, by name; empty: the planner's own. A word.
 
   // The mesh equal to `mesh`, added under `name` (made unique; "m" when empty) if there is none yet.
   const Mesh* AddMesh(const mesh::DeviceMesh& mesh, std::string_view name = {});

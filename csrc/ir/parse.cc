@@ -22,6 +22,12 @@ Result<std::unique_ptr<Graph>> Parse(std::string_view text, const OpSet& ops) {
 
 Result<std::unique_ptr<Graph>> Parser::Program() {
   while (token_.IsWord("mesh")) HIR_TRY(MeshLine());
+  std::string_view segmentation;
+  if (token_.IsWord("segmentation")) {
+    Advance();
+    HIR_ASSIGN(segmentation, Take(TokenKind::kWord, "a rule's name"));
+  }
+  if (!segmentation.empty() && !IsWord(segmentation)) return Fail("the name of a rule for segments is too long");
   if (!token_.IsWord(ops_->name))
     return Expected(Cat("'", ops_->name, "', the first word of a ", ops_->name, " program"));
   Advance();
@@ -31,6 +37,7 @@ Result<std::unique_ptr<Graph>> Parser::Program() {
     return At(name.line, InvalidArgument(Cat("a program's name has at most ", kNameBytesMax, " letters")));
   owned_ = std::make_unique<Graph>(*ops_, std::string(name.text));
   graph_ = owned_.get();
+  graph_->segmentation = segmentation;
   HIR_TRY(AddMeshes());
   HIR_TRY(Params());
   HIR_TRY(Expect('{'));

@@ -78,6 +78,7 @@ std::string Print(const Op& op) {
 std::string Print(const Graph& graph) {
   std::string out;
   for (const Mesh& mesh : graph.meshes()) Append(out, "mesh @", mesh.name, " = ", mesh.mesh.ToString(), "\n");
+  if (!graph.segmentation.empty()) Append(out, "segmentation ", graph.segmentation, "\n");
   const std::string head = Cat(graph.ops().name, " @", graph.name(), "(");
   const std::string params = List(graph.params, [](const Value* v) { return TypedName(*v); });
   if (head.size() + params.size() + 3 <= kLineColumns) {

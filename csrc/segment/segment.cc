@@ -66,12 +66,13 @@ class Merger {
     }
   }
 
-  std::vector<Group> Run() {
+  Result<std::vector<Group>> Run() {
     JoinScalars();
     for (const auto& [number, node] : nodes_) AddCandidates(number);
     do {
       MergePairs();
     } while (MergeOneStar());
+    HIR_TRY(failure_);
     return Ordered();
   }
 
@@ -87,19 +88,23 @@ class Merger {
     return positions;
   }
 
-  template <typename Rule>
-  auto Ask(const Rule& rule, int producer, const std::vector<int>& consumers) {
+  // After an error nothing is asked any more, and nothing merged.
+  std::optional<Gain> Ask(const ShouldMerge& rule, int producer, const std::vector<int>& consumers) {
+    if (!failure_.ok()) return std::nullopt;
     std::vector<int> all = consumers;
     all.push_back(producer);
     const Group& first = nodes_.at(producer).group;
     const Group several = consumers.size() == 1 ? Group() : groups_.Of(Union(consumers));
     const Group& second = consumers.size() == 1 ? nodes_.at(consumers[0]).group : several;
     const Group merged = groups_.Of(Union(all));
-    return rule(first.View(graph_), second.View(graph_), merged.View(graph_));
+    const Result<std::optional<Gain>> gain = rule(first.View(graph_), second.View(graph_), merged.View(graph_));
+    if (!gain.ok()) failure_ = gain.status();
+    if (!gain.ok() || !*gain) return std::nullopt;
+    const bool is_loss = (*gain)->bytes < 0 || ((*gain)->bytes == 0 && (*gain)->launches < 0);
+    return is_loss ? std::nullopt : *gain;
   }
 
-  template <typename Rule>
-  auto AskOfPair(const Rule& rule, int producer, int consumer) {
+  std::optional<Gain> AskOfPair(const ShouldMerge& rule, int producer, int consumer) {
     const bool forward =
         nodes_.at(producer).consumers.contains(consumer) || !nodes_.at(consumer).consumers.contains(producer);
     return forward ? Ask(rule, producer, {consumer}) : Ask(rule, consumer, {producer});
@@ -340,12 +345,13 @@ class Merger {
   std::vector<std::set<int>> partners_;                     // By number: the other ends of its pairs in added_.
   std::vector<int> place_;                                  // By number: in a topological order of the nodes.
   std::map<int, int> at_place_;                             // The nodes in that order.
+  Status failure_;                                          // The predicate's.
   std::set<std::pair<int, std::vector<int>>> stars_asked_;  // (centre, positions of all ops): never accepted later.
 };
 
 }  // namespace
 
-std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options) {
+Result<std::vector<Group>> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options) {
   return Merger(graph, should_merge, options).Run();
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/ir/graph.h"
 
 namespace hir::segment {
@@ -39,10 +40,10 @@ struct Gain {
 };
 inline constexpr int64_t kUnknownExtent = 1024;
 
-// Nothing: keep them apart. `producer` and `consumer` are neighbours, or siblings that read a
-// common value; `merged` is what they would become. Must be pure: answers are remembered.
-using ShouldMerge =
-    std::function<std::optional<Gain>(const GroupView& producer, const GroupView& consumer, const GroupView& merged)>;
+// Nothing, or a gain below none: keep them apart. `producer` and `consumer` are neighbours, or siblings that read a
+// common value; `merged` is what they would become. Must be pure: answers are remembered. An error ends the segmenting.
+using ShouldMerge = std::function<Result<std::optional<Gain>>(const GroupView& producer, const GroupView& consumer,
+                                                              const GroupView& merged)>;
 
 // At least what the predicate would answer, in less time than it takes; nothing where it would answer nothing, as far
 // as that is seen at once. Must be pure.
@@ -58,7 +59,9 @@ struct Options {
 
 // Partitions the ops of graph.body. Every op is in exactly one group; groups are in a topological
 // order.
-std::vector<Group> Segment(const ir::Graph& graph, const ShouldMerge& should_merge, const Options& options = {});
+// Errors: the first of the predicate's.
+Result<std::vector<Group>> Segment(const ir::Graph& graph, const ShouldMerge& should_merge,
+                                   const Options& options = {});
 
 // The group of exactly `ops` (any order).
 Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops);

@@ -1,7 +1,10 @@
 #include "host_ir/lower/segmentation.h"
 
 #include <algorithm>
+#include <unordered_map>
 
+#include "csrc/base/quoted.h"
+#include "csrc/base/text.h"
 #include "csrc/codegen/codegen.h"
 #include "csrc/fusion/attention.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -67,6 +70,65 @@ bool Reads(const GroupView& consumer, const GroupView& producer) {
 }
 
 }  // namespace
+
+namespace {
+
+constexpr std::string_view kNames[] = {"fusing", "reshardings", "one_op"};
+
+Result<std::optional<segment::Gain>> Anything(const GroupView&, const GroupView&, const GroupView&) {
+  return segment::Gain{.launches = 1};
+}
+
+// Numbers of the host are a kernel's arguments, and no work of their own.
+Result<std::optional<segment::Gain>> NothingButScalars(const GroupView& producer, const GroupView&, const GroupView&) {
+  const bool scalars = std::ranges::all_of(
+      producer.outputs, [](const ir::Value* value) { return value->type->kind == ir::TypeKind::kScalar; });
+  return scalars && !producer.outputs.empty() ? std::optional(segment::Gain{.launches = 1}) : std::nullopt;
+}
+
+}  // namespace
+
+Result<Segmentation> SegmentationNamed(std::string_view name) {
+  if (name.empty() || name == kNames[0]) return Segmentation();
+  if (name == kNames[1]) return Segmentation{.kernels = Anything, .saves_bytes = false};
+  if (name == kNames[2]) return Segmentation{.kernels = NothingButScalars, .saves_bytes = false};
+  const std::string_view nearest = base::Nearest(name, kNames);
+  return InvalidArgument(base::Cat("segmentation ", base::Quoted(name), ": there are ", base::Join(kNames, ", "),
+                                   nearest.empty() ? "" : base::Cat("; did you mean ", nearest, "?")));
+}
+
+Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation) {
+  std::unordered_map<const ir::Op*, size_t> piece_of;  // Lookups only.
+  if (segmentation.pieces) {
+    HIR_ASSIGN(const std::vector<segment::Group> pieces,
+               segment::Segment(graph, segmentation.pieces, {.merge_sinks = true, .merge_siblings = true}));
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      for (const ir::Op* op : pieces[i].ops) piece_of[op] = i;
+    }
+  }
+  const auto inside = [&piece_of](const segment::ShouldMerge& rule) -> segment::ShouldMerge {
+    if (piece_of.empty()) return rule;
+    return [&piece_of, &rule](const GroupView& producer, const GroupView& consumer,
+                              const GroupView& merged) -> Result<std::optional<segment::Gain>> {
+      const size_t piece = piece_of.at(merged.ops[0]);
+      const auto is_of_it = [&](const ir::Op* op) { return piece_of.at(op) == piece; };
+      if (!std::ranges::all_of(merged.ops, is_of_it)) return std::nullopt;
+      return rule(producer, consumer, merged);
+    };
+  };
+  segment::Options options = {.merge_sinks = true, .merge_siblings = true};
+  const segment::ShouldMerge fusing = OneKernelHoldsIt, fusing_at_most = GainOfOneKernel;
+  const segment::ShouldMerge theirs = [&segmentation](const GroupView& producer, const GroupView& consumer,
+                                                      const GroupView& merged) -> Result<std::optional<segment::Gain>> {
+    const bool one_call = AreOneCall(merged);
+    if (!one_call && !MayStandTogether(merged)) return std::nullopt;
+    HIR_ASSIGN(const std::optional<segment::Gain> gain, segmentation.kernels(producer, consumer, merged));
+    return gain && (one_call || codegen::Accepts(merged).accepted) ? gain : std::nullopt;
+  };
+  if (segmentation.kernels) return segment::Segment(graph, inside(theirs), options);
+  options.gain_at_most = inside(fusing_at_most);
+  return segment::Segment(graph, inside(fusing), options);
+}
 
 bool FitsOneKernel(const GroupView& group) { return MayStandTogether(group) && codegen::Accepts(group).accepted; }
 

@@ -1,6 +1,7 @@
 // How a local program is cut into kernels, library calls and communications, and in which order they are queued.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "csrc/segment/segment.h"
@@ -30,5 +31,27 @@ bool PassesOn(const ir::Op& op);
 
 // Rules (1) to (4) for a group on its own.
 bool FitsOneKernel(const segment::GroupView& group);
+
+// How a program is cut, at two levels: into pieces, and each piece into what runs as one kernel, library call or
+// communication. Any rule gives a right plan: two groups become one kernel only by rules (1) to (4), whoever else says
+// so.
+struct Segmentation {
+  segment::ShouldMerge pieces = {};   // Null: all of it is one piece. Ops of any kind may be in one.
+  segment::ShouldMerge kernels = {};  // Null: OneKernelHoldsIt. Asked where (1) to (3) hold.
+  // Whether ops are also copied, moved or left out where that saves bytes: forwarding, rematerialization, views.
+  bool saves_bytes = true;
+};
+
+// By name:
+//   fusing       the default: what saves bytes, or a launch
+//   reshardings  cut at reshardings and library calls alone: whatever one kernel holds, whether that saves anything
+//                or not
+//   one_op       each op on its own
+// Errors: kInvalidArgument for another name, with the nearest.
+Result<Segmentation> SegmentationNamed(std::string_view name);
+
+// The groups of `graph`, by its rules.
+// Errors: the first of a rule's.
+Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation);
 
 }  // namespace hir::host

@@ -690,7 +690,8 @@ Status LoopMaker::Form(Segmented& program) {
   ir::Graph& graph = *program.graph;
   HIR_ASSIGN(const StreamedOps streamed, FindStreamed(graph));
   if (streamed.empty()) return {};
-  const std::vector<segment::Group> groups = segment::Segment(graph, OneLoop(streamed), {.merge_siblings = true});
+  HIR_ASSIGN(const std::vector<segment::Group> groups,
+             segment::Segment(graph, OneLoop(streamed), {.merge_siblings = true}));
   // The ops of a group side by side, so that one op can stand for them.
   for (const segment::Group& group : groups) {
     for (Op* op : group.ops) {

@@ -60,26 +60,34 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& 
   return {};
 }
 
+// Takes out what crosses between groups and need not. A view that is returned is no reason to make a value again, so
+// views go first; afterwards groups read and write others.
+Status SaveBytes(Segmented& program) {
+  ir::Graph& graph = *program.graph;
+  const auto is_view = [&program](const ir::Op& op) {
+    const bool may_be = op.operands.size() == 1 && op.operands[0]->type->kind == ir::TypeKind::kTensor && IsView(op);
+    return may_be && !program.strides.contains(op.operands[0]) && !program.strides.contains(op.results[0]);
+  };
+  HIR_TRY(segment::TakeOutViews(graph, program.groups, is_view));
+  HIR_TRY(segment::Rematerialize(graph, program.groups, FitsOneKernel));
+  segment::MergeCopies(graph, program.groups, FitsOneKernel);
+  return segment::TakeOutViews(graph, program.groups, is_view);
+}
+
 // Which ops run together. Library calls first, then forwarding, so that no boundary carries what is cheap to remake.
-Status CutIntoGroups(Segmented& program, const codegen::Target& target) {
+Status CutIntoGroups(Segmented& program, const codegen::Target& target, const Segmentation& segmentation) {
   ir::Graph& graph = *program.graph;
   // Copies of ops are inferred again. What that finds is known of the ops, and may name a rank's place in a mesh.
   const std::vector<ir::Guard> guards = graph.guards;
   HIR_TRY(FitProducts(graph, target, program.strides));
-  HIR_TRY(segment::Forward(graph));
-  program.groups = segment::Segment(graph, OneKernelHoldsIt,
-                                    {.merge_sinks = true, .merge_siblings = true, .gain_at_most = GainOfOneKernel});
-  HIR_TRY(segment::Rematerialize(graph, program.groups, FitsOneKernel));
-  segment::MergeCopies(graph, program.groups, FitsOneKernel);
-  HIR_TRY(segment::TakeOutViews(graph, program.groups, [&program](const ir::Op& op) {
-    const bool is_view = op.operands.size() == 1 && op.operands[0]->type->kind == ir::TypeKind::kTensor && IsView(op);
-    return is_view && !program.strides.contains(op.operands[0]) && !program.strides.contains(op.results[0]);
-  }));
+  HIR_TRY(segment::Forward(graph, segmentation.saves_bytes));
+  HIR_ASSIGN(program.groups, GroupsOf(graph, segmentation));
+  if (segmentation.saves_bytes) HIR_TRY(SaveBytes(program));
   graph.guards = guards;
   program.groups = OrderForOverlap(std::move(program.groups));
   for (StreamLoop& loop : program.loops) {
-    HIR_TRY(CutIntoGroups(loop.body.segments, target));
-    if (loop.rest != nullptr) HIR_TRY(CutIntoGroups(loop.rest_body.segments, target));
+    HIR_TRY(CutIntoGroups(loop.body.segments, target, segmentation));
+    if (loop.rest != nullptr) HIR_TRY(CutIntoGroups(loop.rest_body.segments, target, segmentation));
   }
   return {};
 }
@@ -147,6 +155,12 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
   HIR_TRY(fusion::CheckUserProgram(*program));
   HIR_TRY(CheckDevices(*program, options.num_devices));
+  Segmentation segmentation;
+  if (options.segmentation) {
+    segmentation = *options.segmentation;
+  } else {
+    HIR_ASSIGN(segmentation, SegmentationNamed(program->segmentation));
+  }
   std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
   plan::OverlapLimits overlap;
@@ -168,7 +182,7 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   plan.segmented = std::make_unique<Segmented>();
   plan.segmented->graph = plan.local.graph.get();
   HIR_TRY(FormStreamLoops(*plan.segmented, {options.sizes}, plan.local.communications, plan.local.evenness));
-  HIR_TRY(CutIntoGroups(*plan.segmented, options.target));
+  HIR_TRY(CutIntoGroups(*plan.segmented, options.target, segmentation));
   // 4, 5. Kernels, and the host program.
   HIR_ASSIGN(Lowered lowered,
              Lower(*plan.segmented,

@@ -14,6 +14,7 @@
 #include "csrc/ir/graph.h"
 #include "csrc/segment/segment.h"
 #include "host_ir/lower/lower.h"
+#include "host_ir/lower/segmentation.h"
 #include "multidevice/plan/localize.h"
 
 namespace hir::host {
@@ -53,6 +54,8 @@ struct PlanOptions {
   plan::Links links = {};            // Between the nodes of the devices.
   int streams = 4;                   // Over which stream loops rotate; in [1, kLoopStreamsMax].
   OverlapChoice overlap = OverlapChoice::kChosen;
+  // How kernels are cut; nothing: as the program says, by name. Loops and their chunks stand before.
+  std::optional<Segmentation> segmentation = {};
 };
 
 // `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan

@@ -46,14 +46,20 @@ class FusionDefinition:
     does not fit raises InvalidArgument in its line, a call after the block FailedPrecondition. Threads: one records;
     any may run what is frozen, as often as they like.
 
+    ``segmentation`` names the rule by which kernels are cut: ``"fusing"``, what saves bytes or a launch, unless it is
+    given; ``"reshardings"``, whatever one kernel holds between reshardings and library calls; ``"one_op"``, each op on
+    its own, to find out which of them is slow or wrong. Results differ by rounding alone. Planning raises
+    InvalidArgument for another name.
+
     >>> with FusionDefinition("scale") as fd:
     ...     x, s = fd.define_tensor(shape=[-1, 3]), fd.define_scalar()
     ...     fd.add_output(x * s)
     >>> print(fd)  # The program in text form.
     """
 
-    def __init__(self, name: str = "main") -> None:
+    def __init__(self, name: str = "main", *, segmentation: str = "") -> None:
         self.name = name
+        self.segmentation = segmentation
         self.ops = Ops(self)
         self.fusion = Fusion(self)
         self._record = Record()
@@ -312,7 +318,7 @@ class FusionDefinition:
 
     def __str__(self) -> str:
         """The program in the text form of docs/ir.md."""
-        return program_text(self.name, self._record)
+        return program_text(self.name, self._record, self.segmentation)
 
     # --- recording ----------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def _made(fd: FusionDefinition) -> tuple[Any, bytes]:
     if fd._program is None:
         if not fd._outputs:
             raise invalid(f"{fd.name} has no outputs; fd.add_output makes a value one, and nothing is computed without")
-        digest = hashlib.sha256(program_text(fd.name, fd._record).encode()).digest()
+        digest = hashlib.sha256(program_text(fd.name, fd._record, fd.segmentation).encode()).digest()
         fd._program = (pb_plan.ProgramSource(program=_message(fd)), digest)
     made: tuple[Any, bytes] = fd._program
     return made
@@ -50,7 +50,7 @@ def _made(fd: FusionDefinition) -> tuple[Any, bytes]:
 def _message(fd: FusionDefinition) -> Any:
     record = fd._record
     meshes = meshes_of(record)
-    message = pb.Program(op_set="fusion", name=fd.name)
+    message = pb.Program(op_set="fusion", name=fd.name, segmentation=fd.segmentation)
     message.meshes.extend(pb.ProgramMesh(name=name, mesh=mesh_message(mesh)) for mesh, name in meshes.items())
     message.params.extend(_param(param) for param in record.params)
     message.ops.extend(_op(op) for op in record.ops)

@@ -24,7 +24,7 @@ def values_of(record: Record) -> Iterator[str]:
     yield from (op.result for op in record.ops)
 
 
-def program_text(name: str, record: Record) -> str:
+def program_text(name: str, record: Record, segmentation: str = "") -> str:
     meshes = meshes_of(record)
 
     def layout(value: str) -> str:
@@ -32,6 +32,8 @@ def program_text(name: str, record: Record) -> str:
         return f" {{{commands}}}" if commands else ""
 
     lines = [f"mesh @{mesh_name} = {_devices(mesh)}" for mesh, mesh_name in meshes.items()]
+    if segmentation:
+        lines.append(f"segmentation {segmentation}")
     params = [f"%{p.name}: {_type(p)}{layout(p.name)}" for p in record.params]
     lines.append(f"fusion @{name}({', '.join(params)}) {{")
     lines += [f"  %{op.result}{layout(op.result)} = {_call(op)}" for op in record.ops]

@@ -22,16 +22,16 @@ std::vector<segment::Group> Apart(const ir::Graph& graph) {
 
 // As far as possible, or with some merges refused.
 std::vector<segment::Group> Merged(const ir::Graph& graph, bool partly) {
-  return segment::Segment(graph,
-                          [&](const segment::GroupView&, const segment::GroupView&,
-                              const segment::GroupView& merged) -> std::optional<segment::Gain> {
-                            // By contents, so that the answer is pure.
-                            if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0)
-                              return std::nullopt;
-                            if (!Accepts(merged).accepted) return std::nullopt;
-                            return segment::Gain{.bytes = 1, .launches = 1};
-                          },
-                          {.merge_siblings = true});
+  return *segment::Segment(graph,
+                           [&](const segment::GroupView&, const segment::GroupView&,
+                               const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                             // By contents, so that the answer is pure.
+                             if (partly && merged.ops.size() * 7 % 3 == 1 && merged.outputs.size() % 2 == 0)
+                               return std::nullopt;
+                             if (!Accepts(merged).accepted) return std::nullopt;
+                             return segment::Gain{.bytes = 1, .launches = 1};
+                           },
+                           {.merge_siblings = true});
 }
 
 class Kernels : public ::testing::TestWithParam<int> {};

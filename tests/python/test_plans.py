@@ -49,6 +49,29 @@ def test_explain(client: hostir.Client) -> None:
     }
 
 
+def softmax(**given: str) -> FusionDefinition:
+    with FusionDefinition("softmax", **given) as fd:
+        x = fd.define_tensor(shape=[-1, 8], contiguity=True)
+        below = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+        fd.add_output(fd.ops.div(below, fd.ops.sum(below, [1], keepdim=True)))
+    return fd
+
+
+def test_a_program_says_how_it_is_cut(client: hostir.Client) -> None:
+    """Each rule gives a plan of its own, and one result."""
+    x = np.random.default_rng(3).standard_normal((5, 8)).astype(np.float32)
+    wanted = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    for rule, kernels in {"": 1, "fusing": 1, "reshardings": 1, "one_op": 5}.items():
+        fd = softmax(segmentation=rule)
+        assert [segment.kind for segment in client.explain(fd).segments] == ["kernel"] * kernels, rule
+        np.testing.assert_allclose(client.run(fd, [x])[0].numpy(), wanted, rtol=1e-5)
+        assert str(fd).startswith(f"segmentation {rule}\nfusion" if rule else "fusion")
+    with pytest.raises(hostir.InvalidArgument, match=r"there are fusing, reshardings, one_op; did you mean one_op\?"):
+        client.explain(softmax(segmentation="one_ops"))
+    with pytest.raises(hostir.InvalidArgument, match="is no word"):
+        client.explain(softmax(segmentation="one op"))
+
+
 def test_explain_with_sizes(client: hostir.Client) -> None:
     plan = client.explain(row_parallel(), sizes={"i0": 32})
     assert plan.communications[0].bytes == 32 * 16 * 4

@@ -32,6 +32,7 @@ class Reader {
   Reader(Graph& graph, const v1::Program& program) : graph_(graph), program_(program) {}
 
   Status Run() {
+    HIR_TRY(Segmentation());
     HIR_TRY(Meshes());
     if (program_.params_size() > kParamsMax) return TooMany("inputs", kParamsMax);
     for (const v1::ProgramParam& param : program_.params()) {
@@ -48,6 +49,13 @@ class Reader {
   }
 
  private:
+  Status Segmentation() {
+    if (!program_.segmentation().empty() && !IsWord(program_.segmentation()))
+      return InvalidArgument(Cat("segmentation '", Shown(program_.segmentation()), "' is no word"));
+    graph_.segmentation = program_.segmentation();
+    return {};
+  }
+
   Status Meshes() {
     if (program_.meshes_size() > kMeshesMax) return TooMany("meshes", kMeshesMax);
     for (const v1::ProgramMesh& given : program_.meshes()) {

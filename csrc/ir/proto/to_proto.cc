@@ -131,6 +131,7 @@ void ToProto(const Graph& graph, v1::Program& program) {
   program.Clear();
   program.set_op_set(std::string(graph.ops().name));
   program.set_name(graph.name());
+  program.set_segmentation(graph.segmentation);
   for (const Mesh& mesh : graph.meshes()) {
     v1::ProgramMesh& written = *program.add_meshes();
     written.set_name(mesh.name);

@@ -79,7 +79,7 @@ TEST(Pointwise, ReshapesOneBehindAnother) {
   const auto graph = ir::Parse(Reshapes(40), fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   EXPECT_EQ(VerdictOf(Reshapes(40)).reason, "an index of %p37 would have 39 terms");
-  const std::vector<segment::Group> groups = segment::Segment(
+  const std::vector<segment::Group> groups = *segment::Segment(
       **graph, [](const auto&, const auto&, const segment::GroupView& merged) -> std::optional<segment::Gain> {
         if (!Accepts(merged).accepted) return std::nullopt;
         return segment::Gain{.bytes = 0, .launches = 1};

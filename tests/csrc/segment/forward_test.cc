@@ -119,7 +119,7 @@ TEST(Forward, Seed000AFactoryIsNoSegmentsOutput) {
   const auto join_factories = [](const GroupView& producer, const GroupView&, const GroupView&) -> std::optional<Gain> {
     return producer.ops[0]->info->name == "full" ? std::optional(Gain{}) : std::nullopt;
   };
-  const auto groups = Segment(*graph, join_factories);
+  const auto groups = *Segment(*graph, join_factories);
   ASSERT_EQ(groups.size(), 2u);
   for (const Group& group : groups) {
     ASSERT_EQ(group.outputs.size(), 1u);
@@ -140,7 +140,7 @@ fusion @f(%x: bf16[8]) {
   const auto always = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
     return Gain{};
   };
-  auto groups = Segment(*graph, always);
+  auto groups = *Segment(*graph, always);
   ASSERT_EQ(groups.size(), 1u);
   MergeCopies(*graph, groups, [](const GroupView&) { return true; });
   EXPECT_EQ(Count(*graph, "cast"), 1);
@@ -164,7 +164,7 @@ fusion @f(%x: i64[8, 8]) {
   const auto always = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
     return Gain{};
   };
-  auto groups = Segment(*graph, always);
+  auto groups = *Segment(*graph, always);
   ASSERT_EQ(groups.size(), 1u);
   const std::string before = ir::Print(*graph);
   size_t asked = 0;
@@ -179,7 +179,7 @@ fusion @f(%x: i64[8, 8]) {
 TEST(MergeCopies, LeavesCopiesInDifferentGroupsApart) {
   const auto graph = Parse(kZeros);
   ASSERT_TRUE(Forward(*graph).ok());
-  auto groups = Segment(*graph, OneOpEach);
+  auto groups = *Segment(*graph, OneOpEach);
   MergeCopies(*graph, groups, [](const GroupView&) { return true; });
   EXPECT_EQ(Count(*graph, "full"), 2);
 }

@@ -56,13 +56,35 @@ fusion @f(%x: f32[8]) {
   return %c
 })";
 
-TEST(Segment, MergesAllWhenAllowed) { EXPECT_EQ(Names(Segment(*Parse(kDiamond), Always)), "a b c"); }
+TEST(Segment, AnErrorOfThePredicateEndsIt) {
+  int asked = 0;
+  const auto fails = [&asked](const GroupView&, const GroupView&, const GroupView&) -> Result<std::optional<Gain>> {
+    ++asked;
+    return Unavailable("the rule's service is away");
+  };
+  const auto groups = Segment(*Parse(kDiamond), fails, {.merge_siblings = true});
+  EXPECT_EQ(groups.status().ToString(), "UNAVAILABLE: the rule's service is away");
+  EXPECT_EQ(asked, 1);
+}
+
+TEST(Segment, ALossIsNoGain) {
+  const auto loses = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
+    return Gain{.bytes = -1, .launches = 1};
+  };
+  EXPECT_EQ(Names(*Segment(*Parse(kDiamond), loses)), "a | b | c");
+  const auto launches_more = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
+    return Gain{.bytes = 0, .launches = -1};
+  };
+  EXPECT_EQ(Names(*Segment(*Parse(kDiamond), launches_more)), "a | b | c");
+}
+
+TEST(Segment, MergesAllWhenAllowed) { EXPECT_EQ(Names(*Segment(*Parse(kDiamond), Always)), "a b c"); }
 
 TEST(Segment, MergesNothingWhenRefused) {
   const auto never = [](const GroupView&, const GroupView&, const GroupView&) -> std::optional<Gain> {
     return std::nullopt;
   };
-  EXPECT_EQ(Names(Segment(*Parse(kDiamond), never)), "a | b | c");
+  EXPECT_EQ(Names(*Segment(*Parse(kDiamond), never)), "a | b | c");
 }
 
 TEST(Segment, NeverMergesAroundAnOpThatStaysOutside) {
@@ -70,7 +92,7 @@ TEST(Segment, NeverMergesAroundAnOpThatStaysOutside) {
   const auto without_b = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     return Holds(merged, "b") ? std::nullopt : std::optional(Gain{});
   };
-  EXPECT_EQ(Names(Segment(*Parse(kDiamond), without_b)), "a | b | c");
+  EXPECT_EQ(Names(*Segment(*Parse(kDiamond), without_b)), "a | b | c");
 }
 
 TEST(Segment, LargestGainFirst) {
@@ -86,12 +108,12 @@ fusion @f(%x: f32[8]) {
     if (merged.ops.size() > 2) return std::nullopt;
     return Gain{.bytes = Holds(producer, "b") ? 10 : 1, .launches = 1};
   };
-  EXPECT_EQ(Names(Segment(*graph, pairs)), "a | b c");
+  EXPECT_EQ(Names(*Segment(*graph, pairs)), "a | b c");
   // And with equal gains, the earlier pair.
   const auto equal = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     return merged.ops.size() > 2 ? std::nullopt : std::optional(Gain{.bytes = 1, .launches = 1});
   };
-  EXPECT_EQ(Names(Segment(*graph, equal)), "a b | c");
+  EXPECT_EQ(Names(*Segment(*graph, equal)), "a b | c");
 }
 
 TEST(Segment, MergesANodeWithAllItsConsumersAtOnce) {
@@ -105,7 +127,7 @@ fusion @f(%x: f32[8]) {
   const auto only_three = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
     return merged.ops.size() == 3 ? std::optional(Gain{}) : std::nullopt;
   };
-  EXPECT_EQ(Names(Segment(*graph, only_three)), "a b c");
+  EXPECT_EQ(Names(*Segment(*graph, only_three)), "a b c");
 }
 
 TEST(Segment, SiblingsMergeOnlyWhenAsked) {
@@ -115,8 +137,8 @@ fusion @f(%x: f32[8]) {
   %b: f32[8] = neg(%x)
   return %a, %b
 })");
-  EXPECT_EQ(Names(Segment(*graph, Always)), "a | b");
-  EXPECT_EQ(Names(Segment(*graph, Always, {.merge_siblings = true})), "a b");
+  EXPECT_EQ(Names(*Segment(*graph, Always)), "a | b");
+  EXPECT_EQ(Names(*Segment(*graph, Always, {.merge_siblings = true})), "a b");
 }
 
 TEST(Segment, AGroupReadsAndWritesWhatCrossesItsBoundary) {
@@ -187,16 +209,16 @@ TEST(SegmentProperty, RandomPredicatesGiveAcyclicPartitionsAndTheSameAnswerAgain
     };
     const Options options{.merge_siblings = prng.OneIn(2)};
     const auto first = Parse(text);
-    const auto groups = Segment(*first, predicate, options);
+    const auto groups = *Segment(*first, predicate, options);
     ExpectAcyclicPartition(*first, groups);
-    EXPECT_EQ(Names(groups), Names(Segment(*Parse(text), predicate, options)));
+    EXPECT_EQ(Names(groups), Names(*Segment(*Parse(text), predicate, options)));
     // A bound that is right, too large, or of what would be refused changes nothing.
     Options bounded = options;
     bounded.gain_at_most = [&](const GroupView& a, const GroupView& b, const GroupView& merged) {
       const Gain gain = predicate(a, b, merged).value_or(Gain{.bytes = 3, .launches = 1});
       return Gain{.bytes = gain.bytes + static_cast<int64_t>(merged.ops.size() % 3), .launches = 1};
     };
-    EXPECT_EQ(Names(groups), Names(Segment(*Parse(text), predicate, bounded)));
+    EXPECT_EQ(Names(groups), Names(*Segment(*Parse(text), predicate, bounded)));
   }
 }
 
@@ -208,13 +230,13 @@ TEST(Segment, AsksAboutAThousandOpsNearlyLinearly) {
     ++asked;
     return merged.ops.size() > 20 ? std::nullopt : std::optional(Gain{.bytes = 1, .launches = 1});
   };
-  ExpectAcyclicPartition(*graph, Segment(*graph, counting));
+  ExpectAcyclicPartition(*graph, *Segment(*graph, counting));
   EXPECT_LT(asked, 30 * 1000);
   const int64_t without_bound = std::exchange(asked, 0);
   const auto most = [](const GroupView&, const GroupView&, const GroupView&) {
     return Gain{.bytes = 1, .launches = 1};
   };
-  ExpectAcyclicPartition(*graph, Segment(*graph, counting, {.gain_at_most = most}));
+  ExpectAcyclicPartition(*graph, *Segment(*graph, counting, {.gain_at_most = most}));
   EXPECT_LT(asked, without_bound / 2);
   EXPECT_GT(asked, 0);
 }
@@ -237,7 +259,7 @@ TEST(Segment, AsksAboutOpsOnConstantsNearlyLinearly) {
     const bool is_tensor = producer.outputs[0]->type->kind == ir::TypeKind::kTensor;
     return std::optional(Gain{.bytes = is_tensor ? 4 : 0, .launches = 1});
   };
-  const std::vector<Group> groups = Segment(*graph, all);
+  const std::vector<Group> groups = *Segment(*graph, all);
   ExpectAcyclicPartition(*graph, groups);
   EXPECT_EQ(groups.size(), 1);
   EXPECT_LT(asked, 5 * kSums);

@@ -366,13 +366,13 @@ TEST(Emulated, RowsInOrder) {
 }
 
 std::vector<segment::Group> Merged(const ir::Graph& graph, bool merge) {
-  return segment::Segment(graph,
-                          [&](const segment::GroupView&, const segment::GroupView&,
-                              const segment::GroupView& merged) -> std::optional<segment::Gain> {
-                            if (!merge || !Accepts(merged).accepted) return std::nullopt;
-                            return segment::Gain{.bytes = 1, .launches = 1};
-                          },
-                          {.merge_siblings = true});
+  return *segment::Segment(graph,
+                           [&](const segment::GroupView&, const segment::GroupView&,
+                               const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                             if (!merge || !Accepts(merged).accepted) return std::nullopt;
+                             return segment::Gain{.bytes = 1, .launches = 1};
+                           },
+                           {.merge_siblings = true});
 }
 
 class EmulatedRandom : public ::testing::TestWithParam<int> {};

@@ -22,13 +22,13 @@ using base::Cat;
 
 // As far as kernels can hold the ops; no two of them where `apart`.
 std::vector<segment::Group> Merged(const ir::Graph& graph, bool apart = false) {
-  return segment::Segment(graph,
-                          [&](const segment::GroupView&, const segment::GroupView&,
-                              const segment::GroupView& merged) -> std::optional<segment::Gain> {
-                            if (apart || !Accepts(merged).accepted) return std::nullopt;
-                            return segment::Gain{.bytes = 1, .launches = 1};
-                          },
-                          {.merge_siblings = true});
+  return *segment::Segment(graph,
+                           [&](const segment::GroupView&, const segment::GroupView&,
+                               const segment::GroupView& merged) -> std::optional<segment::Gain> {
+                             if (apart || !Accepts(merged).accepted) return std::nullopt;
+                             return segment::Gain{.bytes = 1, .launches = 1};
+                           },
+                           {.merge_siblings = true});
 }
 
 class GpuKernels : public ::testing::Test {
