@@ -83,6 +83,7 @@ struct Parser {
     AddRun();
     AddReplay();
     AddExplain();
+    AddDiff();
     AddStatus();
     AddHealth();
     AddTop();
@@ -142,6 +143,21 @@ struct Parser {
     command.footer(
         Cat("  hostir explain mlp.hir --devices cpu:4\n"
             "  hostir explain mlp.hir --size i0=8192 --svg plan.svg\n\n",
+            kExitCodes));
+  }
+
+  void AddDiff() {
+    CLI::App& command = *app.add_subcommand("diff", "how the plans of two programs differ: segments, bytes, times");
+    AddProgram(command, options);
+    command.add_option("other", options.other, "the program that it is compared with")
+        ->type_name("OTHER.hir")
+        ->required();
+    AddConnection(command, options);
+    AddSizes(command, sizes, "the extent of a size, so that bytes become numbers; may be repeated");
+    command.footer(
+        Cat("Segments are the same where their ops make the same values. A program may say by which rule it is cut\n"
+            "(docs/ir.md): what a rule brings is the difference of two files that differ in that line.\n\n"
+            "  hostir diff before.hir after.hir --size i0=8192\n\n",
             kExitCodes));
   }
 
@@ -323,7 +339,7 @@ Status Check(const Options& options, const CLI::App& command) {
     return InvalidArgument("--address and --devices: a daemon that runs, or one that is started, not both");
   if (options.random && !options.in.empty())
     return InvalidArgument("--in and --random: inputs are read or made up, not both");
-  if (!options.sizes.empty() && options.command != "explain" && !options.random)
+  if (!options.sizes.empty() && options.command != "explain" && options.command != "diff" && !options.random)
     return InvalidArgument("--size: the sizes of inputs that are read are theirs; it goes with --random");
   return {};
 }
@@ -351,8 +367,9 @@ Result<Parsed> ParseCommandLine(std::span<const char* const> arguments) {
   }
   if (parser.version) return Parsed{{}, Cat("hostir ", kVersion, "\n")};
   if (command == nullptr)
-    return Wrong(
-        "", "which command? run, replay, explain, status, health, top, drain, undrain, dump, bench, certs, completion");
+    return Wrong("",
+                 "which command? run, replay, explain, diff, status, health, top, drain, undrain, dump, bench, certs, "
+                 "completion");
   if (given.size() > 1)
     return Wrong("", Cat("one command, not both ", command->get_name(), " and ", given[1]->get_name()));
   parser.options.command = command->get_name();

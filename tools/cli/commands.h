@@ -12,6 +12,7 @@ namespace hir::cli {
 Outcome RunProgram(const Options& options);
 Outcome ReplayRun(const Options& options);
 Outcome ExplainProgram(const Options& options);
+Outcome ComparePlans(const Options& options);
 Outcome ShowStatus(const Options& options);
 Outcome CheckHealth(const Options& options);
 Outcome ShowTop(const Options& options);

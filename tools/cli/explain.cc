@@ -11,6 +11,7 @@
 #include "tools/cli/json.h"
 #include "tools/cli/picture.h"
 #include "tools/cli/plan_items.h"
+#include "tools/cli/segment_text.h"
 #include "tools/cli/session.h"
 #include "tools/cli/table.h"
 
@@ -19,34 +20,6 @@ namespace {
 
 namespace pb = ::hostir::v1;
 using base::Cat;
-
-constexpr int kNamesMax = 4;
-
-template <typename Record>
-std::string Amount(const Record& record) {
-  return record.has_bytes_value() ? Bytes(record.bytes_value()) : record.bytes();
-}
-
-// "x, w, b, c, +2" of "x: f32[4]", ...
-std::string Names(const google::protobuf::RepeatedPtrField<std::string>& typed) {
-  std::vector<std::string> names;
-  for (int i = 0; i < std::min(typed.size(), kNamesMax); ++i) names.push_back(typed[i].substr(0, typed[i].find(':')));
-  if (typed.size() > kNamesMax) names.push_back(Cat("+", typed.size() - kNamesMax));
-  return base::Join(names, ", ");
-}
-
-std::string WorkOf(const pb::SegmentRecord& segment) {
-  // Of a library call the schedule is what it does behind its sums.
-  const bool library = segment.kind() == "library";
-  if (!segment.schedule().empty() && !library) return segment.schedule();
-  std::vector<std::string> names;
-  for (const std::string& op : segment.ops()) {
-    const size_t equals = op.rfind("= ");
-    names.push_back(equals == std::string::npos ? op : op.substr(equals + 2));
-  }
-  if (library && !segment.schedule().empty()) names.push_back(segment.schedule());
-  return base::Join(names, ", ");
-}
 
 std::string Teams(const pb::CommunicationRecord& record) {
   std::vector<std::string> teams;
@@ -71,13 +44,6 @@ std::string MemoryText(const pb::Explanation& plan) {
   return Table(rows);
 }
 
-// "12.3 us", "1.25 ms"
-std::string Micros(double us) {
-  char text[32];
-  std::snprintf(text, sizeof(text), us < 1000 ? "%.3g us" : "%.4g ms", us < 1000 ? us : us / 1000);
-  return text;
-}
-
 std::string TimeText(const pb::Explanation& plan) {
   if (!plan.has_time()) return "";  // A daemon that does not know of it.
   const pb::PlanTime& time = plan.time();
@@ -94,11 +60,6 @@ std::string TimeText(const pb::Explanation& plan) {
   return out;
 }
 
-// "1.0 KiB x 4": of a loop's parts, for each of its iterations.
-std::string AmountOf(const pb::SegmentRecord& segment) {
-  return segment.loop().empty() ? Amount(segment) : Cat(Amount(segment), " x ", segment.iterations());
-}
-
 std::string PlanText(const pb::ExplainReply& reply) {
   const pb::Explanation& plan = reply.explanation();
   const auto& predicted = plan.time().segments();
@@ -106,8 +67,8 @@ std::string PlanText(const pb::ExplainReply& reply) {
   std::vector<std::vector<std::string>> rows = {{"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
   if (!predicted.empty()) rows[0].emplace_back("predicted");
   for (const pb::SegmentRecord& segment : plan.segments()) {
-    rows.push_back({segment.loop().empty() ? segment.name() : Cat(segment.loop(), ".", segment.name()), segment.kind(),
-                    WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()), AmountOf(segment)});
+    rows.push_back({NameOf(segment), segment.kind(), WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()),
+                    AmountOf(segment)});
     if (predicted.empty()) continue;
     const bool has = segment.kind() != "view" && next < predicted.size();
     const double us = has ? predicted[next++].rank_us(0) : 0;

@@ -16,9 +16,19 @@ struct Command {
   Outcome (*run)(const Options& options);
 };
 constexpr Command kCommands[] = {
-    {"run", &RunProgram},      {"replay", &ReplayRun},   {"explain", &ExplainProgram}, {"status", &ShowStatus},
-    {"health", &CheckHealth},  {"top", &ShowTop},        {"dump", &DumpEvents},        {"drain", &DrainNode},
-    {"undrain", &UndrainNode}, {"bench", &BenchProgram}, {"certs", &MakeCertificates}, {"completion", &PrintCompletion},
+    {"run", &RunProgram},
+    {"replay", &ReplayRun},
+    {"explain", &ExplainProgram},
+    {"diff", &ComparePlans},
+    {"status", &ShowStatus},
+    {"health", &CheckHealth},
+    {"top", &ShowTop},
+    {"dump", &DumpEvents},
+    {"drain", &DrainNode},
+    {"undrain", &UndrainNode},
+    {"bench", &BenchProgram},
+    {"certs", &MakeCertificates},
+    {"completion", &PrintCompletion},
 };
 
 int Failed(const Outcome& outcome) {

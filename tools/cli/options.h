@@ -28,6 +28,7 @@ struct Options {
   int64_t timeout_s = 0;                 // Of one run; 0: the daemon's run_timeout_ms.
   double tolerance = 1e-2;               // Of a replay's outputs, of their largest element.
   std::string timeline;                  // Path of the run's timeline.
+  std::string other;                     // Of diff: path of the second program.
   std::string svg;                       // Path of the picture.
   bool reply = false;                    // `program` is what a daemon answered to Explain.
   bool json = false;

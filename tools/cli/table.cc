@@ -23,6 +23,12 @@ std::string Fixed(double value, int digits) {
   return text;
 }
 
+std::string Micros(double us) {
+  char text[32];
+  std::snprintf(text, sizeof(text), us < 1000 ? "%.3g us" : "%.4g ms", us < 1000 ? us : us / 1000);
+  return text;
+}
+
 std::string Short(double value) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.4g", value);

@@ -11,6 +11,8 @@ namespace hir::cli {
 std::string Bytes(int64_t bytes);
 // `value` with `digits` behind the point.
 std::string Fixed(double value, int digits);
+// "12.3 us", "1.25 ms"
+std::string Micros(double us);
 // Four digits that tell something: "12.35", "0.001234".
 std::string Short(double value);
 // "3 devices", "1 device"

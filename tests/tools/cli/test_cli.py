@@ -212,6 +212,44 @@ def test_explain_says_what_the_python_client_says(four, path, sized):
     assert [g["condition"] for g in shown["guards"]] == [g.condition for g in reply.guards]
 
 
+CHAIN = """fusion @chain(%x: f32[i0, 8]) {
+  %a = exp(%x)
+  %b = neg(%a)
+  %c = sum(%a) {axes=[1], keepdim=false, dtype=f32}
+  return %b, %c
+}
+"""
+
+
+def test_diff_says_what_a_rule_brings(four, program, tmp_path):
+    """Fused, a run reads x and writes b and c; op by op it writes a besides, and reads it twice."""
+    fused, apart = program(CHAIN), tmp_path / "apart.hir"
+    apart.write_text("segmentation one_op\n" + CHAIN)
+    said = good("diff", fused, apart, "--size=i0=32", "--address", four.address)
+    totals, segments = said.split("\n\n")
+    rows = {line.split("  ")[0]: line.split()[-3:] for line in totals.splitlines()[2:]}
+    assert rows["kernels"] == ["1", "3", "3.00"]
+    assert totals.splitlines()[3].split() == ["a", "rank", "reads", "and", "writes", "2.1", "KiB", "5.1", "KiB", "2.41"]
+    assert [line.split()[:3] for line in segments.splitlines()[2:]] == [
+        ["-", "k0", "kernel"],
+        ["+", "k0", "kernel"],
+        ["+", "k1", "kernel"],
+        ["+", "k2", "kernel"],
+    ]
+    said = good("diff", fused, fused, "--address", four.address)
+    assert said.endswith("\nthe segments are the same\n")
+    assert "sizes?" in said
+    done = hostir("diff", fused, tmp_path / "none.hir", "--address", four.address)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"hostir: NOT_FOUND: cannot read {tmp_path}/none.hir, or it is empty\n",
+    )
+    apart.write_text("segmentation one_ops\n" + CHAIN)
+    done = hostir("diff", fused, apart, "--address", four.address)
+    assert done.returncode == 1
+    assert f"{apart}: segmentation" in done.stderr
+
+
 def test_explain_shows_a_saved_answer(four, tmp_path):
     """As it shows the daemon's, and asks none."""
     path = CORPUS[0]
@@ -367,7 +405,8 @@ def test_bench_of_a_program_that_takes_its_input_over(daemon, program):
 USAGE = {
     "no command": (
         [],
-        "which command? run, replay, explain, status, health, top, drain, undrain, dump, bench, certs, completion",
+        "which command? run, replay, explain, diff, status, health, top, drain, undrain, dump, bench, certs, "
+        "completion",
     ),
     "unknown command": (["statsu"], "statsu: no such command; did you mean status? (hostir --help)"),
     "unknown option": (

@@ -14,7 +14,7 @@ from conftest import HOSTIR, good
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = [
-    *("run", "replay", "explain", "status", "health", "top", "drain", "undrain"),
+    *("run", "replay", "explain", "diff", "status", "health", "top", "drain", "undrain"),
     *("dump", "bench", "certs", "completion"),
 ]
 
@@ -89,7 +89,7 @@ def test_bash_completes_files_of_any_name(tmp_path):
 
 def test_zsh_offers_again_what_may_be_repeated():
     script = good("completion", "zsh")
-    assert script.count("'*--size[") == script.count("--size[") == 3
+    assert script.count("'*--size[") == script.count("--size[") == 4
     assert "'*--in[" not in script
 
 

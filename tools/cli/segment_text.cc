@@ -1,0 +1,42 @@
+#include "tools/cli/segment_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "csrc/base/text.h"
+
+namespace hir::cli {
+
+namespace pb = ::hostir::v1;
+using base::Cat;
+
+std::string AmountOf(const pb::SegmentRecord& segment) {
+  return segment.loop().empty() ? Amount(segment) : Cat(Amount(segment), " x ", segment.iterations());
+}
+
+std::string NameOf(const pb::SegmentRecord& segment) {
+  return segment.loop().empty() ? segment.name() : Cat(segment.loop(), ".", segment.name());
+}
+
+std::string WorkOf(const pb::SegmentRecord& segment) {
+  // Of a library call the schedule is what it does behind its sums.
+  const bool library = segment.kind() == "library";
+  if (!segment.schedule().empty() && !library) return segment.schedule();
+  std::vector<std::string> names;
+  for (const std::string& op : segment.ops()) {
+    const size_t equals = op.rfind("= ");
+    names.push_back(equals == std::string::npos ? op : op.substr(equals + 2));
+  }
+  if (library && !segment.schedule().empty()) names.push_back(segment.schedule());
+  return base::Join(names, ", ");
+}
+
+std::string Names(const google::protobuf::RepeatedPtrField<std::string>& typed) {
+  constexpr int kNamesMax = 4;
+  std::vector<std::string> names;
+  for (int i = 0; i < std::min(typed.size(), kNamesMax); ++i) names.push_back(typed[i].substr(0, typed[i].find(':')));
+  if (typed.size() > kNamesMax) names.push_back(Cat("+", typed.size() - kNamesMax));
+  return base::Join(names, ", ");
+}
+
+}  // namespace hir::cli
