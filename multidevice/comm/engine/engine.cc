@@ -306,15 +306,17 @@ void Engine::Loop() {
     EndTurn();
     if (!happened && pending_ > 0) {
       if (!look) look.emplace(base::BusyWait::OfProcess(), kLookWhilePending, kLooksWhilePending);
-      happened = look->IsOver() && Sleep();
+      if (!look->IsOver()) continue;
+      happened = Sleep();
+      if (!happened) continue;  // Whoever woke it may want it to stop.
     }
     if (happened) {
       quiet_since = Now();
       if (look) look->Found();
       look.reset();
-    } else if (pending_ == 0 && Now() - quiet_since < kNapWhileIdle) {
+    } else if (Now() - quiet_since < kNapWhileIdle) {
       Nap(kShortNap);
-    } else if (pending_ == 0) {
+    } else {
       Sleep();
     }
   }

@@ -168,6 +168,19 @@ TEST(Engine, ASignalOfWhatIsDoneCostsNoNap) {
   EXPECT_TRUE(Await([&] { return end.come(); }, Help));
 }
 
+// Somebody else ends what it sleeps for, long after anything happened: who wakes it then wants it to stop.
+TEST(Engine, ItStopsThoughItSleptForWhatIsOver) {
+  Script script(eventfd(0, EFD_NONBLOCK));
+  Engine engine(std::make_unique<ScriptedTransport>(script), seconds(60));
+  End end;
+  Submit(engine, end);
+  ASSERT_TRUE(Await([&] { return script.armed > script.disarmed; }, Nothing));
+  const base::Nanos before = base::Clock::Steady().Now();
+  ASSERT_TRUE(Await([&] { return base::Clock::Steady().Now() - before > milliseconds(5); }, Nothing));
+  script.over = true;
+  EXPECT_TRUE(Await([&] { return end.come(); }, Help));
+}
+
 // So that a thread that waits gives its core away at once where another rank needs it.
 TEST(Engine, WhoHelpsIsToldWhatTheTransportFound) {
   Script script(eventfd(0, EFD_NONBLOCK));
