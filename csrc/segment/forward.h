@@ -23,7 +23,7 @@ inline constexpr int kForwardDepthMax = 8;
 // Before: %f = cast(%x)  %a = exp(%f)  %b = sum(%f)
 // After:  %f = cast(%x)  %a = exp(%f)  %f.1 = cast(%x)  %b = sum(%f.1)
 //
-// Scalars of the host, which no kernel makes for another, are copied in any case; tensors only if `tensors` is set.
+// Scalars of the host, which no kernel makes for another, are copied in any case, tensors only if `tensors` is set.
 Status Forward(ir::Graph& graph, bool tensors = true);
 
 // Undoes what forwarding did within each group: of equal pure ops of one group the first stays. Where `fits` refuses

@@ -108,7 +108,7 @@ class TakingOut {
       ++views_of[views.back()->operands[0]];
       found.emplace_back(output, std::move(views));
     }
-    // What is not in memory anyway is written instead of two views of it, not of one.
+    // A value that nobody else has in memory is written in place of two views of it, or more; of one the view is.
     const auto is_written = [&](const Value* root) {
       return !is_made_here(root) || views_of[root] > 1 || std::ranges::find(outputs, root) != outputs.end();
     };

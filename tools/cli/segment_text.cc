@@ -19,7 +19,7 @@ std::string NameOf(const pb::SegmentRecord& segment) {
 }
 
 std::string WorkOf(const pb::SegmentRecord& segment) {
-  // Of a library call the schedule is what it does behind its sums.
+  // A library call's schedule says only what it does behind its sums.
   const bool library = segment.kind() == "library";
   if (!segment.schedule().empty() && !library) return segment.schedule();
   std::vector<std::string> names;
