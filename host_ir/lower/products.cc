@@ -150,10 +150,16 @@ Value* Untransposed(const Value* value, const codegen::Strides& strides) {
 
 // Whether it is exchanged between ranks, under another shape perhaps.
 bool IsExchanged(const Value* value, const std::vector<std::vector<Op*>>& uses) {
-  return std::ranges::any_of(uses[static_cast<size_t>(value->id)], [&](const Op* reader) {
-    if (fusion::CodeOf(*reader) == FusionOp::kAllToAll) return true;
-    return reader->operands.size() == 1 && IsView(*reader) && IsExchanged(reader->results[0], uses);
-  });
+  std::vector<const Value*> shapes = {value};  // A program may be nothing but views of it.
+  while (!shapes.empty()) {
+    const Value* const shape = shapes.back();
+    shapes.pop_back();
+    for (const Op* reader : uses[static_cast<size_t>(shape->id)]) {
+      if (fusion::CodeOf(*reader) == FusionOp::kAllToAll) return true;
+      if (reader->operands.size() == 1 && IsView(*reader)) shapes.push_back(reader->results[0]);
+    }
+  }
+  return false;
 }
 
 // Products take operands as they were before they were transposed.

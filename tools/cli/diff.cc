@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/connection.h"
@@ -29,8 +30,9 @@ struct Totals {
   std::optional<double> us;
 };
 
-void Add(std::optional<int64_t>& sum, bool known, int64_t bytes) {
-  sum = sum && known ? std::optional(*sum + bytes) : std::nullopt;
+// Nothing, too, where it would be more than any machine has.
+void Add(std::optional<int64_t>& sum, std::optional<int64_t> bytes) {
+  sum = sum && bytes ? base::CheckedAdd(*sum, *bytes) : std::nullopt;
 }
 
 Totals TotalsOf(const pb::Explanation& plan) {
@@ -40,10 +42,11 @@ Totals TotalsOf(const pb::Explanation& plan) {
     if (segment.kind() != "kernel" && segment.kind() != "library") continue;
     const std::optional<int64_t> times =
         segment.loop().empty() ? std::optional(int64_t{1}) : base::ParseInt(segment.iterations());
-    Add(totals.bytes, segment.has_bytes_value() && times.has_value(), segment.bytes_value() * times.value_or(0));
+    Add(totals.bytes,
+        segment.has_bytes_value() && times ? base::CheckedMul(segment.bytes_value(), *times) : std::nullopt);
   }
   for (const pb::CommunicationRecord& record : plan.communications())
-    Add(totals.communicated, record.has_bytes_value(), record.bytes_value());
+    Add(totals.communicated, record.has_bytes_value() ? std::optional(record.bytes_value()) : std::nullopt);
   for (const pb::RankMemory& memory : plan.memory())
     totals.memory = std::max(totals.memory.value_or(0), memory.peak_bytes());
   if (plan.has_time() && plan.time().unknown().empty()) totals.us = plan.time().predicted_us();
