@@ -35,6 +35,7 @@ REQUESTS = ("compile", "put", "run", "get", "heal")
 COMM_S, PLAN_S, RUN_S, IN_COMM_S, BEAT_S = 4.0, 3.0, 2.0, 5.0, 0.2
 FLAGS = ["--comm-timeout-ms=4000", "--plan-timeout-ms=3000", "--heartbeat-ms=200", "--drain-timeout-ms=1000"]
 DEAD_S, LATE_S, HEAL_S, QUIET_S = 2.0, 2.0, 10.0, 5.0  # Bounds: of a death, behind a deadline, of healing, of others.
+SLOW_S = 60.0  # Several times what a run of seconds takes, on a machine with much else to do.
 SILENCE_S = 3 * BEAT_S + 2
 
 # Why a situation is none.
@@ -464,10 +465,11 @@ def worker_in_a_kernel(world: World, fault: str, into: Situation) -> None:
             run = Request(lambda: world.a.run(fd, arrays, wait=True))
             began = time.monotonic()
             if not world.on_gpus:  # A host that is slow need not hold up its device.
-                until(lambda: world.status()["run_under_way"]["slow"], "Status says that it is slow")
+                until(lambda: world.status()["run_under_way"]["slow"], "Status says that it is slow", SLOW_S)
                 until(lambda: " under way for " in world.log.read_text(), "the log has it too")
             beside(world, into.outcomes)
-            into.outcomes["run"] = run.since(began)
+        # It has all of its time again: to its end at a twentieth it would take as long as a machine is busy.
+        into.outcomes["run"] = run.since(began)
         into.outcomes["heal"] = outcome_of(world.right)
         assert world.status()["generation"] == generation, "one that is slow is replaced by nobody"
         return
@@ -688,12 +690,14 @@ _STUCK_IN_A_KERNEL = _with(
 _STUCK_IN_A_COMMUNICATION = _with(
     run=Wanted(
         "DEADLINE_EXCEEDED",  # Of the run, or of the communication on the ranks that wait in it.
-        rf"run \d+ of column_sums( took longer than 5000 ms: |.*comm_timeout_ms = 4000; ){_SILENT}",
+        # The rank that was held before may not have had its turn yet, on a machine with much to do.
+        rf"run \d+ of column_sums( took longer than 5000 ms: |.*comm_timeout_ms = 4000; )"
+        rf"({_SILENT}|ranks 0 and 1 do not answer)",
         COMM_S + LATE_S,
     )
 )
 _BESIDE_A_CLIENT = _with(run=Wanted(within=HEAL_S))  # Behind its run that is under way.
-_SLOW = {request: Wanted(within=30) for request in REQUESTS}
+_SLOW = {request: Wanted(within=SLOW_S + 30) for request in REQUESTS}
 EXPECTED: dict[tuple[str, str], dict[str, Wanted]] = {
     # A run that begins in the milliseconds before the death is seen ends with it.
     ("kill", "worker at rest"): _with(run=Wanted("OK|UNAVAILABLE", _DIED, HEAL_S)),
