@@ -225,8 +225,17 @@ def beside_frameworks(suite: str) -> Suite:
     return measure
 
 
+def drawn(pairs: int) -> Iterator[Measurement | NotMeasured]:
+    """The first workloads of drawn.py, each beside the better peer."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    from drawn import measurements
+
+    for row in measurements(pairs):
+        yield NotMeasured(**row) if "reason" in row else Measurement(**row)
+
+
 # Not among what runs by default.
-ON_REQUEST = {"kernels_by_cpu_time"}
+ON_REQUEST = {"kernels_by_cpu_time", "drawn"}
 SUITES: dict[str, Suite] = {
     "kernels": kernels,
     "matmul": matmul,
@@ -239,6 +248,7 @@ SUITES: dict[str, Suite] = {
     "examples": beside_frameworks("EXAMPLES"),
     "norms": beside_frameworks("NORMS"),
     "kernels_by_cpu_time": kernels_by_cpu_time,
+    "drawn": drawn,
 }
 
 
@@ -289,7 +299,7 @@ def machine() -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "names", nargs="*", help=f"what to measure, of: {', '.join(SUITES)} (default: all but the last one)"
+        "names", nargs="*", help=f"what to measure, of: {', '.join(SUITES)} (default: all but the last two)"
     )
     parser.add_argument("--pairs", type=int, default=15, help="interleaved pairs (default 15)")
     parser.add_argument("--json", type=Path, help="also write the figures, the machine and the command there")
