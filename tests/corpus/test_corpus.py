@@ -45,15 +45,19 @@ def num_gpus() -> int:
 
 def drawn(text: str, folder: Path) -> list[str]:
     """Flags of hostir-eval for its inputs: made up there, or here, where it would draw squares that are negative."""
+    found = re.search(r"^// Sizes: (.*)$", text, re.MULTILINE)
+    sizes = found[1].split() if found else []
     said = re.search(r"^// Not negative: (.*)$", text, re.MULTILINE)
     if said is None:
-        return ["--random", "7"]
+        return ["--random", "7", *(word for size in sizes for word in ("--size", size))]
+    extents = dict(size.split("=") for size in sizes)
     rng = np.random.default_rng(7)
     header = re.search(r"^fusion @\w+\((.*?)\) \{$", text, re.MULTILINE | re.DOTALL)
     assert header is not None
-    for name, dtype, shape in re.findall(r"%([\w.]+): (\w+)(?:\[([\d, ]*)\])?", header[1]):
+    for name, dtype, shape in re.findall(r"%([\w.]+): (\w+)(?:\[([\w, ]*)\])?", header[1]):
         assert dtype in ("f32", "f64"), f"{name} is {dtype}"  # f64: numbers on the host.
-        values = rng.uniform(0 if name in said[1].split() else -1, 1, [int(size) for size in shape.split(",") if size])
+        axes = [int(extents.get(axis, axis)) for axis in shape.split(", ") if axis]
+        values = rng.uniform(0 if name in said[1].split() else -1, 1, axes)
         np.save(folder / f"{name}.npy", np.asarray(values, np.float32 if dtype == "f32" else np.float64))
     return ["--in", str(folder)]
 
@@ -65,9 +69,7 @@ def evaluate(text: str, folder: Path, comm: str, ranks: int) -> dict[str, np.nda
     made.mkdir()
     program = folder / "program.hir"
     program.write_text(text)
-    found = re.search(r"^// Sizes: (.*)$", text, re.MULTILINE)
-    sizes = [word for size in (found[1].split() if found else []) for word in ("--size", size)]
-    command = [str(EVAL), str(program), *drawn(text, given), *sizes, "--comm", comm, "--out", str(made)]
+    command = [str(EVAL), str(program), *drawn(text, given), "--comm", comm, "--out", str(made)]
     command += ["--device", "cuda" if comm == "nccl" else "cpu"]
     if ranks > 1:
         command = [str(MPIRUN), "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
