@@ -15,8 +15,9 @@ namespace {
 
 int Main(int argc, char** argv) {
   CLI::App app("Runs passes over a program in text form (docs/ir.md) and prints the result.");
-  std::string passes, path;
+  std::string passes, without, path;
   app.add_option("--pass,-p", passes, "the passes to run, in order, with commas between");
+  app.add_option("--without", without, "passes of the pipeline that segments, lower and the like leave out");
   app.add_option("file", path, "the program; standard input when left out");
   app.footer("Passes:\n" + hir::tools::PassList());
   CLI11_PARSE(app, argc, argv);
@@ -34,7 +35,7 @@ int Main(int argc, char** argv) {
   }
   const std::string program = text.str();
   const size_t end = std::min(program.find("\n// ----\n"), program.size());  // A golden: its input.
-  const hir::Result<std::string> out = hir::tools::Transform(std::string_view(program).substr(0, end), passes);
+  const hir::Result<std::string> out = hir::tools::Transform(std::string_view(program).substr(0, end), passes, without);
   if (!out.ok()) {
     std::cerr << (path.empty() ? "" : path + ": ") << out.status().ToString() << "\n";
     return 1;

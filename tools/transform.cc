@@ -14,7 +14,9 @@
 #include "csrc/ir/verify.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/passes.h"
+#include "host_ir/pipeline/group_passes.h"
 #include "host_ir/pipeline/pipeline.h"
+#include "host_ir/pipeline/traffic.h"
 #include "host_ir/verify.h"
 #include "multidevice/plan/localize.h"
 
@@ -38,8 +40,8 @@ Result<host::ProgramPlan> Plan(GraphPtr graph, host::PlanOptions options = {}) {
 }
 
 // The CUDA C++ of its kernels.
-Result<std::string> Cuda(GraphPtr graph) {
-  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.target = codegen::kHopper}));
+Result<std::string> Cuda(GraphPtr graph, std::string_view without) {
+  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.target = codegen::kHopper, .without = without}));
   std::string text;
   for (const codegen::KernelPlan& kernel : plan.kernels) {
     HIR_ASSIGN(const std::string own, codegen::gpu::EmitKernels(kernel));
@@ -48,32 +50,49 @@ Result<std::string> Cuda(GraphPtr graph) {
   return text;
 }
 
-Result<GraphPtr> Localize(GraphPtr graph) {
+// A line a segment that moves any, then both sums. Symbols count segment::kUnknownExtent.
+Result<std::string> Traffic(GraphPtr graph, std::string_view without) {
+  codegen::Sizes sizes;
+  for (const ir::Expr* symbol : graph->exprs().symbols()) sizes[std::string(symbol->symbol)] = segment::kUnknownExtent;
+  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.sizes = sizes, .without = without}));
+  std::string text;
+  ir::ExprPool pool;
+  for (const host::LoweredSegment& segment : plan.segments) {
+    const ir::Expr* const bytes = host::BytesOf(pool, plan, segment);
+    if (bytes != pool.Const(0)) base::Append(text, segment.name, ": ", ir::ToString(bytes), "\n");
+  }
+  const std::optional<host::Traffic> traffic = host::TrafficOf(plan, sizes);
+  if (!traffic) return text + "in all: not known\n";
+  return base::Cat(text, "in all: ", traffic->bytes, ", at least ", traffic->floor, "\n");
+}
+
+Result<GraphPtr> Localize(GraphPtr graph, std::string_view) {
   HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph));
   return std::move(local.graph);
 }
 
 // In parts beside communications wherever that is possible, whatever the size.
-Result<GraphPtr> LocalizeForOverlap(GraphPtr graph) {
+Result<GraphPtr> LocalizeForOverlap(GraphPtr graph, std::string_view) {
   HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph, {.overlap = plan::OverlapLimits::Unlimited()}));
   return std::move(local.graph);
 }
 
-Result<GraphPtr> Lower(GraphPtr graph) {
-  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph)));
+Result<GraphPtr> Lower(GraphPtr graph, std::string_view without) {
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), {.without = without}));
   return std::move(plan.host);
 }
 
 // As `lower`, with products of any size beside their communications.
-Result<GraphPtr> Overlap(GraphPtr graph) {
-  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), {.overlap = host::OverlapChoice::kAlways}));
+Result<GraphPtr> Overlap(GraphPtr graph, std::string_view without) {
+  HIR_ASSIGN(host::ProgramPlan plan,
+             Plan(std::move(graph), {.overlap = host::OverlapChoice::kAlways, .without = without}));
   return std::move(plan.host);
 }
 
 // A step of the pipeline that makes another graph of a fusion program.
 struct Step {
   std::string_view name;
-  Result<GraphPtr> (*run)(GraphPtr);
+  Result<GraphPtr> (*run)(GraphPtr, std::string_view without);
 };
 constexpr Step kSteps[] = {
     {"localize", &Localize}, {"localize_for_overlap", &LocalizeForOverlap}, {"lower", &Lower}, {"overlap", &Overlap}};
@@ -93,7 +112,7 @@ const ir::OpSet& OpSetOf(std::string_view text) {
   return fusion::kFusionOps;
 }
 
-Result<std::string> Transform(std::string_view text, std::string_view passes) {
+Result<std::string> Transform(std::string_view text, std::string_view passes, std::string_view without) {
   const bool unordered = passes.find("assign_streams") != std::string_view::npos;
   const ir::OpSet& ops = OpSetOf(text);
   HIR_ASSIGN(GraphPtr graph, ir::Parse(text, unordered && &ops == &host::kHostOps ? host::kUnorderedHostOps : ops));
@@ -105,14 +124,15 @@ Result<std::string> Transform(std::string_view text, std::string_view passes) {
     name = name.substr(0, name.find_last_not_of(' ') + 1);
     const bool fusion = &graph->ops() == &fusion::kFusionOps;
     if (fusion && name == "segments") {
-      HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph)));
+      HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.without = without}));
       return host::DescribeSegments(plan);
     }
-    if (fusion && name == "cuda") return Cuda(std::move(graph));
+    if (fusion && name == "traffic") return Traffic(std::move(graph), without);
+    if (fusion && name == "cuda") return Cuda(std::move(graph), without);
     const auto* step =
         std::find_if(std::begin(kSteps), std::end(kSteps), [&](const Step& s) { return s.name == name; });
     if (fusion && step != std::end(kSteps)) {
-      Result<GraphPtr> made = step->run(std::move(graph));
+      Result<GraphPtr> made = step->run(std::move(graph), without);
       HIR_TRY(made.status().WithContext(name));
       graph = *std::move(made);
       HIR_TRY(ir::Verify(*graph).WithContext(name));
@@ -128,12 +148,16 @@ std::string PassList() {
   std::string out;
   for (const ir::Pass& pass : fusion::kFusionPasses) base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
   for (const ir::Pass& pass : host::kHostPasses) base::Append(out, "  ", pass.name, ": ", pass.doc, "\n");
+  const std::string optional = base::Join(host::OptionalPasses(), ", ");
   return out +
          "  localize, segments, lower: steps that make one rank's program, its segments, the host "
          "program\n"
          "  overlap, localize_for_overlap: as lower and localize, with products of any size in parts beside their "
          "communications, and keys of attention that go round\n"
-         "  cuda: the CUDA C++ of one rank's kernels\n";
+         "  traffic: bytes that each segment moves, and the least\n"
+         "  cuda: the CUDA C++ of one rank's kernels\n"
+         "Passes that --without may name: " +
+         optional + "\n";
 }
 
 }  // namespace hir::tools

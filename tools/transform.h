@@ -17,9 +17,11 @@ const ir::OpSet& OpSetOf(std::string_view text);
 //   localize   one rank's program
 //   segments   the segments of one rank, a line each (ends the list)
 //   lower      the host program, ready to load
+//   traffic    bytes that each segment moves, and the least (ends the list)
 //   cuda       the CUDA C++ of one rank's kernels, for an H200 (ends the list)
+// `without`: passes of the pipeline that those steps leave out (host::OptionalPasses).
 // Errors: the parser's, the pass's; kInvalidArgument for an unknown pass.
-Result<std::string> Transform(std::string_view text, std::string_view passes);
+Result<std::string> Transform(std::string_view text, std::string_view passes, std::string_view without = {});
 
 // For --help: every pass, one line each.
 std::string PassList();

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 #include "csrc/fusion/element.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -24,6 +25,8 @@ constexpr size_t kElementsMax = 2048;  // Sum of those over the group.
 constexpr int64_t kIndexTermsMax = 32;
 static_assert(kIndexTermsMax >= ir::kAxesMax, "one op always fits");
 constexpr size_t kOutputsMax = 32;
+constexpr int64_t kFewRows = 64;
+constexpr int64_t kLongRow = 65536;
 constexpr int64_t kColumnsMax = 32768;  // Sums a row of which is kept near the processor.
 
 bool Contains(const std::vector<int>& classes, int axis_class) {
@@ -98,7 +101,7 @@ class Analysis {
     candidates.push_back(all_reduced);
     const int innermost = InnermostOf(domain);
     for (const std::vector<int>& rows : candidates) {
-      if (!rows.empty() && !Contains(rows, innermost) && AreRows(rows)) {
+      if (!rows.empty() && !Contains(rows, innermost) && AreRows(rows) && !AreFewAndLong(domain, rows)) {
         SetRows(domain, rows);
         return CheckColumns();
       }
@@ -159,6 +162,19 @@ class Analysis {
       if (!contained) return false;
     }
     return true;
+  }
+
+  // A part of the grid goes through several rows in order: of a dozen long ones few processors would work.
+  bool AreFewAndLong(const std::vector<int>& domain, const std::vector<int>& rows) const {
+    int64_t count = 1, length = 1;
+    for (const int axis : domain) {
+      const ir::Expr* extent = classes_.Extent(axis);
+      int64_t& product = Contains(rows, axis) ? count : length;
+      if (Contains(rows, axis) && !extent->IsConst()) return false;
+      product = extent->IsConst() ? base::CheckedMul(product, extent->value).value_or(kLongRow) : kLongRow;
+      product = std::min(product, kLongRow);
+    }
+    return count < kFewRows && length >= kLongRow;
   }
 
   // Rows that more of the reductions over rows keep come first.

@@ -1,8 +1,8 @@
 #include "csrc/ir/pass.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <vector>
 
 #include "csrc/base/text.h"
 #include "csrc/ir/print.h"
@@ -13,7 +13,18 @@ namespace {
 
 using base::Cat;
 
-std::vector<std::string_view> SplitNames(std::string_view names) {
+Result<const Pass*> Find(std::span<const Pass> table, std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Pass& pass : table) {
+    if (pass.name == name) return &pass;
+    known.push_back(pass.name);
+  }
+  return CheckPassName(name, known);
+}
+
+}  // namespace
+
+std::vector<std::string_view> PassNames(std::string_view names) {
   std::vector<std::string_view> list;
   while (!names.empty()) {
     const size_t comma = std::min(names.find(','), names.size());
@@ -26,22 +37,18 @@ std::vector<std::string_view> SplitNames(std::string_view names) {
   return list;
 }
 
-Result<const Pass*> Find(std::span<const Pass> table, std::string_view name) {
-  std::vector<std::string_view> known;
-  for (const Pass& pass : table) {
-    if (pass.name == name) return &pass;
-    known.push_back(pass.name);
-  }
+Status CheckPassName(std::string_view name, std::span<const std::string_view> known) {
+  if (std::ranges::find(known, name) != known.end()) return {};
   const std::string_view nearest = base::Nearest(name, known);
   return InvalidArgument(
       Cat("no pass ", name, nearest.empty() ? "" : "; did you mean ", nearest, nearest.empty() ? "" : "?"));
 }
 
-}  // namespace
-
 Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view names, const PassOptions& options) {
   std::vector<const Pass*> passes;
-  for (std::string_view name : SplitNames(names)) {
+  const std::vector<std::string_view> without = PassNames(options.without);
+  for (std::string_view name : PassNames(names)) {
+    if (std::ranges::find(without, name) != without.end()) continue;
     HIR_ASSIGN(passes.emplace_back(), Find(table, name));
   }
   if (options.dump) options.dump("", graph);
@@ -61,7 +68,7 @@ Status RunPasses(Graph& graph, std::span<const Pass> table, std::string_view nam
 std::function<void(std::string_view, const Graph&)> DumpFromEnvironment(std::string_view stage) {
   const char* wanted = std::getenv("HOSTIR_DUMP");
   if (wanted == nullptr) return {};
-  for (std::string_view name : SplitNames(wanted)) {
+  for (std::string_view name : PassNames(wanted)) {
     if (name != stage) continue;
     return [stage = std::string(stage)](std::string_view pass, const Graph& graph) {
       const std::string text = Print(graph);

@@ -28,7 +28,7 @@ bool KeepsElements(const Op& op) {
 }
 
 // The length of the chain of forwardable ops that ends in `op`; 0 when it is not forwardable.
-int ChainLength(const Op& op, const std::unordered_map<const Value*, int>& lengths) {
+int ChainLength(const Op& op, const std::unordered_map<const Value*, int>& lengths, const Sizes& sizes) {
   if (op.info->effects != ir::kPure || op.results.size() != 1) return 0;
   int length = 1;
   int tensors = 0;
@@ -41,10 +41,10 @@ int ChainLength(const Op& op, const std::unordered_map<const Value*, int>& lengt
     }
     if (operand->type->kind != ir::TypeKind::kTensor) continue;
     ++tensors;
-    bytes_read += StorageBytes(*operand);
+    bytes_read += StorageBytes(*operand, sizes);
   }
   if (tensors > 1 || length > kForwardDepthMax) return 0;
-  if (tensors == 1 && (!KeepsElements(op) || bytes_read > StorageBytes(*op.results[0]))) return 0;
+  if (tensors == 1 && (!KeepsElements(op) || bytes_read > StorageBytes(*op.results[0], sizes))) return 0;
   return length;
 }
 
@@ -59,11 +59,11 @@ bool SameValues(std::span<Value* const> a, std::span<Value* const> b) {
 
 }  // namespace
 
-Status Forward(ir::Graph& graph, bool tensors) {
+Status Forward(ir::Graph& graph, bool tensors, const Sizes& sizes) {
   std::vector<Op*> forwardable;
   std::unordered_map<const Value*, int> lengths;  // Lookup only.
   for (Op* op = graph.body.first; op != nullptr; op = op->next) {
-    const int length = ChainLength(*op, lengths);
+    const int length = ChainLength(*op, lengths, sizes);
     if (length == 0 || IsReturned(graph, op->results[0])) continue;
     if (!tensors && op->results[0]->type->kind == ir::TypeKind::kTensor) continue;
     lengths[op->results[0]] = length;

@@ -24,7 +24,7 @@ inline constexpr int kForwardDepthMax = 8;
 // After:  %f = cast(%x)  %a = exp(%f)  %f.1 = cast(%x)  %b = sum(%f.1)
 //
 // Scalars of the host, which no kernel makes for another, are copied in any case, tensors only if `tensors` is set.
-Status Forward(ir::Graph& graph, bool tensors = true);
+Status Forward(ir::Graph& graph, bool tensors = true, const Sizes& sizes = {});
 
 // Undoes what forwarding did within each group: of equal pure ops of one group the first stays. Where `fits` refuses
 // what a group would be then, it keeps its copies: a sequence that one reader takes along rows and another along

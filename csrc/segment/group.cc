@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "csrc/base/checked.h"
+#include "csrc/fusion/axes.h"
 
 namespace hir::segment {
 
@@ -60,12 +61,22 @@ Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops) {
   return groups.Of(positions);
 }
 
-int64_t StorageBytes(const ir::Value& value) {
+bool IsSlice(const ir::Op& op) {
+  const auto links = fusion::AxesOf(op);
+  return op.operands.size() == 1 && std::ranges::any_of(links, [](const fusion::AxisLink& link) {
+           return link.relation == fusion::AxisRelation::kSliced;
+         });
+}
+
+int64_t StorageBytes(const ir::Value& value, const Sizes& sizes) {
   if (value.type->kind != ir::TypeKind::kTensor) return 0;
   int64_t bytes = DTypeBytes(value.type->dtype);
   for (const ir::Axis& axis : value.type->axes) {
     if (axis.kind != ir::AxisKind::kIteration) continue;
-    const auto extent = ir::Evaluate(axis.extent, [](std::string_view) { return kUnknownExtent; });
+    const auto extent = ir::Evaluate(axis.extent, [&sizes](std::string_view symbol) {
+      const auto found = sizes.find(std::string(symbol));
+      return found == sizes.end() ? kUnknownExtent : found->second;
+    });
     const int64_t times = extent.ok() ? std::max<int64_t>(*extent, 0) : kUnknownExtent;
     bytes = std::min(base::CheckedMul(bytes, times).value_or(kStorageBytesMax), kStorageBytesMax);
   }

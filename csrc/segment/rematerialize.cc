@@ -1,6 +1,3 @@
-// A minimum cut between what is in memory and what the reader needs would be exact for one value; summing the cost
-// of the operands counts a shared leaf once a use, and so errs towards reading. In practice the leaves are few and
-// paid once: what one decision reads is free for the next.
 #include "csrc/segment/rematerialize.h"
 
 #include <algorithm>
@@ -12,75 +9,144 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/builder.h"
 #include "csrc/ir/clone.h"
+#include "csrc/segment/min_cut.h"
 
 namespace hir::segment {
 namespace {
 
 using ir::Op;
 using ir::Value;
+using Choice = MinCut::Choice;
 
-// Arithmetic that costs no more than the memory it saves.
-bool IsCheap(fusion::Prim prim) {
+// Bytes that pass through memory in the time of one of these, about the same on CPUs and GPUs: cores have so much
+// arithmetic that the plain kind costs nothing.
+int64_t BytesInTimeOf(fusion::Prim prim) {
   using fusion::Prim;
-  return prim <= Prim::kAbs || (prim >= Prim::kFloor && prim <= Prim::kSelect);
+  if (prim <= Prim::kAbs || (prim >= Prim::kFloor && prim <= Prim::kSelect)) return 0;
+  const bool is_short = prim >= Prim::kExp && prim <= Prim::kRsqrt;
+  return is_short ? 4 : 16;
 }
 
-bool IsCheap(const fusion::Element* element) {
-  if (element->kind == fusion::Element::Kind::kReduce) return false;
-  if (element->kind == fusion::Element::Kind::kPrim && !IsCheap(element->prim)) return false;
-  return std::all_of(element->args.begin(), element->args.end(), [](const auto* arg) { return IsCheap(arg); });
+// Of one element of the result; nothing where a reduction makes it.
+std::optional<int64_t> BytesInTimeOf(const fusion::Element* element) {
+  if (element->kind == fusion::Element::Kind::kReduce) return std::nullopt;
+  int64_t bytes = element->kind == fusion::Element::Kind::kPrim ? BytesInTimeOf(element->prim) : 0;
+  for (const fusion::Element* arg : element->args) {
+    const std::optional<int64_t> of_arg = BytesInTimeOf(arg);
+    if (!of_arg) return std::nullopt;
+    bytes += *of_arg;
+  }
+  return bytes;
+}
+
+bool IsOfReshape(fusion::AxisRelation relation) {
+  return relation >= fusion::AxisRelation::kSplitOuter && relation <= fusion::AxisRelation::kMergedInner;
 }
 
 bool IsElementwise(const Op& op) {
   const auto links = fusion::AxesOf(op);
   return std::all_of(links.begin(), links.end(), [](const fusion::AxisLink& link) {
     return link.relation == fusion::AxisRelation::kSame || link.relation == fusion::AxisRelation::kBroadcast ||
-           link.relation == fusion::AxisRelation::kSliced;
+           link.relation == fusion::AxisRelation::kSliced || IsOfReshape(link.relation);
   });
 }
 
-bool CanRecompute(const Op& op) {
-  if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet) return false;
-  if (!IsElementwise(op)) return false;
+// Arithmetic of one element of the result, as bytes; nothing where it is not computed again.
+std::optional<int64_t> PriceOfElement(const Op& op) {
+  if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet) return std::nullopt;
+  if (!IsElementwise(op)) return std::nullopt;
   fusion::ElementBuilder builder;
   std::vector<const fusion::Element*> index;
   for (size_t i = 0; i < ir::ValueAxes(*op.results[0]->type).size(); ++i)
     index.push_back(builder.Index(static_cast<int>(i)));
-  return IsCheap(fusion::Define(builder, op, 0, index));
+  return BytesInTimeOf(fusion::Define(builder, op, 0, index));
 }
 
-bool IsReturned(const ir::Graph& graph, const Value* value) {
-  return std::ranges::any_of(graph.outputs, [value](const ir::Output& output) { return output.value == value; });
-}
+bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 
-// The decisions for one group.
-class Reader {
- public:
-  Reader(ir::Graph& graph, const std::vector<Group>& groups, size_t index,
-         std::unordered_map<const Op*, bool>& can_recompute)
-      : graph_(graph), groups_(groups), group_(groups[index]), can_recompute_(can_recompute) {
-    read_.insert(group_.inputs.begin(), group_.inputs.end());
-    for (const Group& group : groups) in_memory_.insert(group.outputs.begin(), group.outputs.end());
+// What is known of all groups, between two changes.
+struct Memory {
+  explicit Memory(const ir::Graph& graph, const std::vector<Group>& groups) {
+    for (const Group& group : groups) {
+      written.insert(group.outputs.begin(), group.outputs.end());
+      for (const Value* input : group.inputs) ++readers[input];
+    }
+    for (const ir::Output& output : graph.outputs) returned.insert(output.value);
   }
 
-  // Replaces what is worth it, the largest first. True when something changed.
-  Result<bool> Run() {
+  bool Has(const Value* value) const { return value->def == nullptr || written.contains(value); }
+
+  std::unordered_set<const Value*> written;  // By some group, for others.
+  std::unordered_set<const Value*> returned;
+  std::unordered_map<const Value*, int64_t> readers;  // Groups.
+};
+
+// What is known of ops, whatever the groups.
+class Prices {
+ public:
+  explicit Prices(const Sizes& sizes) : sizes_(sizes) {}
+
+  int64_t Bytes(const Value* value) const { return StorageBytes(*value, sizes_); }
+
+  // To compute the result of `op` again; kNever.
+  int64_t OfComputing(const Op& op) {
+    const auto [known, first] = of_element_.try_emplace(&op);
+    if (first) known->second = PriceOfElement(op);
+    if (!known->second) return MinCut::kNever;
+    const Value& result = *op.results[0];
+    return *known->second * Bytes(&result) / std::max<int64_t>(DTypeBytes(result.type->dtype), 1);
+  }
+
+ private:
+  const Sizes& sizes_;
+  std::unordered_map<const Op*, std::optional<int64_t>> of_element_;
+};
+
+// What one group reads and computes again.
+class Reader {
+ public:
+  Reader(ir::Graph& graph, const Memory& memory, Prices& prices, const Group& group)
+      : graph_(graph), memory_(memory), prices_(prices), group_(group) {}
+
+  // What the group reads and might compute, the largest first.
+  std::vector<Value*> Candidates() const {
     std::vector<Value*> candidates;
     for (Value* input : group_.inputs) {
-      if (input->def != nullptr && CanRecomputeOp(*input->def) && !IsBoundary(input)) candidates.push_back(input);
+      if (input->def != nullptr && prices_.OfComputing(*input->def) < MinCut::kNever && !IsBoundary(input))
+        candidates.push_back(input);
     }
-    std::stable_sort(candidates.begin(), candidates.end(),
-                     [](const Value* a, const Value* b) { return StorageBytes(*a) > StorageBytes(*b); });
-    for (Value* value : candidates) {
-      read_.erase(value);
-      ops_left_ = kRematerializedOpsMax;
-      if (CostOfOperands(*value->def) < StorageBytes(*value) + WriteShare(value) && ops_left_ > 0) {
-        HIR_TRY(Replace(value));
-      } else {
-        read_.insert(value);
+    std::ranges::stable_sort(candidates,
+                             [this](const Value* a, const Value* b) { return prices_.Bytes(a) > prices_.Bytes(b); });
+    return candidates;
+  }
+
+  // Computes those of `candidates` again that are cheaper so. Their number; ops of the group read the copies.
+  Result<size_t> Run(const std::vector<Value*>& candidates) {
+    for (const Value* input : group_.inputs) {
+      if (std::ranges::find(candidates, input) == candidates.end()) is_read_.insert(input);
+    }
+    for (const Value* candidate : candidates) cut_.Need(NodeOf(candidate));
+    for (size_t i = 0; i < values_.size(); ++i) AddOperands(static_cast<int>(i));
+    const MinCut::Cut cut = cut_.Solve();
+    if (cut.cost >= MinCut::kNever) return 0;
+    std::vector<Value*> computed;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const bool is_read_as_part = cut.choices[i] == Choice::kRead && IsPart(values_[i]);
+      if (cut.choices[i] == Choice::kComputed || is_read_as_part) computed_.insert(values_[i]);
+    }
+    std::ranges::copy_if(candidates, std::back_inserter(computed),
+                         [this](const Value* value) { return computed_.contains(value); });
+    for (Value* value : computed) {
+      HIR_ASSIGN(Value * remade, Remake(value));
+      for (Op* reader : group_.ops) {
+        for (size_t i = 0; i < reader->operands.size(); ++i) {
+          if (reader->operands[i] != value) continue;
+          replaced_.push_back({reader, i, value});
+          reader->operands[i] = remade;
+        }
       }
     }
-    return !copies_.empty();
+    return computed.size();
   }
 
   void Undo() {
@@ -90,12 +156,6 @@ class Reader {
   const std::vector<Op*>& copies() const { return copies_; }
 
  private:
-  bool CanRecomputeOp(const Op& op) {
-    const auto found = can_recompute_.find(&op);
-    if (found != can_recompute_.end()) return found->second;
-    return can_recompute_.emplace(&op, CanRecompute(op)).first->second;
-  }
-
   // Whether a segment_set reads `value` here: the user wants it in memory.
   bool IsBoundary(const Value* value) const {
     return std::ranges::any_of(group_.ops, [&](const Op* op) {
@@ -103,66 +163,53 @@ class Reader {
     });
   }
 
-  // The write that goes away when every reader recomputes, shared among them.
-  int64_t WriteShare(const Value* value) const {
-    int64_t readers = 0;
-    for (const Group& group : groups_)
-      readers += std::find(group.inputs.begin(), group.inputs.end(), value) != group.inputs.end();
-    if (IsReturned(graph_, value)) return 0;
-    return StorageBytes(*value) / std::max<int64_t>(readers, 1);
+  // Whether it is read as a part of something in memory: no more than itself.
+  bool IsPart(const Value* value) const {
+    return value->def != nullptr && !memory_.Has(value) && IsSlice(*value->def) && memory_.Has(value->def->operands[0]);
   }
 
-  int64_t CostInMemory(const Value* value) const {
-    const bool stored = value->def == nullptr || in_memory_.contains(value);
-    return StorageBytes(*value) * (stored ? 1 : 2);
+  // Bytes that this group's reading of `value` moves. The write goes away when no reader is left: each has its share.
+  int64_t PriceOfReading(const Value* value, bool is_computable) const {
+    if (is_read_.contains(value)) return 0;
+    // A number of the host has no memory to be read from.
+    if (!IsTensor(value)) return is_computable ? MinCut::kNever : 0;
+    const int64_t bytes = prices_.Bytes(value);
+    if (value->def == nullptr || memory_.returned.contains(value)) return bytes;
+    if (!memory_.written.contains(value)) return IsPart(value) ? bytes : 2 * bytes;
+    if (std::ranges::find(group_.inputs, value) == group_.inputs.end() || value->def->info->effects != ir::kPure)
+      return bytes;
+    return bytes + bytes / memory_.readers.at(value);
   }
 
-  // Bytes that reading or remaking `value` moves.
-  int64_t Cost(const Value* value) {
-    if (value->type->kind != ir::TypeKind::kTensor && value->def == nullptr) return 0;
-    if (read_.contains(value)) return 0;
-    const int64_t in_memory = CostInMemory(value);
-    if (value->def == nullptr || !CanRecomputeOp(*value->def) || --ops_left_ <= 0) return in_memory;
-    return std::min(in_memory, CostOfOperands(*value->def));
+  int NodeOf(const Value* value) {
+    const auto found = node_of_.find(value);
+    if (found != node_of_.end()) return found->second;
+    const bool may_be = value->def != nullptr && (!IsTensor(value) || std::ssize(values_) < kRematerializedOpsMax);
+    const int64_t compute = may_be ? prices_.OfComputing(*value->def) : MinCut::kNever;
+    const bool is_computable = compute < MinCut::kNever;
+    const int node = cut_.AddNode(PriceOfReading(value, is_computable), compute);
+    node_of_[value] = node;
+    values_.push_back(value);
+    is_computable_.push_back(is_computable);
+    return node;
   }
 
-  int64_t CostOfOperands(const Op& op) {
-    int64_t cost = 0;
-    for (const Value* operand : op.operands) cost += Cost(operand);
-    return cost;
+  void AddOperands(int node) {
+    if (!is_computable_[static_cast<size_t>(node)]) return;
+    for (const Value* operand : values_[static_cast<size_t>(node)]->def->operands)
+      cut_.AddOperand(node, NodeOf(operand));
   }
 
-  // In the group, and in the copies made so far.
-  Status Replace(Value* value) {
-    std::vector<Op*> readers = group_.ops;
-    readers.insert(readers.end(), copies_.begin(), copies_.end());
-    HIR_ASSIGN(Value * remade, Remake(value));
-    for (Op* reader : readers) {
-      for (size_t i = 0; i < reader->operands.size(); ++i) {
-        if (reader->operands[i] != value) continue;
-        replaced_.push_back({reader, i, value});
-        reader->operands[i] = remade;
-      }
-    }
-    return {};
-  }
-
-  // Copies the op that makes `value`, and what it needs. A copy stands behind its original: there its operands are
-  // known, and every reader of the original comes later.
-  Result<Value*> Remake(Value* value) {
+  // Copies the op that makes `value`, and what it computes of its operands. A copy stands behind its original: there
+  // its operands are known, and every reader of the original comes later.
+  Result<Value*> Remake(const Value* value) {
     if (const auto found = remade_.find(value); found != remade_.end()) return found->second;
     const Op& op = *value->def;
     std::unordered_map<const Value*, Value*> values;
     for (Value* operand : op.operands) {
       values[operand] = operand;
-      const bool tensor = operand->type->kind == ir::TypeKind::kTensor;  // A host scalar has no memory to be read from.
-      const bool remake = !read_.contains(operand) && operand->def != nullptr && CanRecomputeOp(*operand->def) &&
-                          (!tensor || CostOfOperands(*operand->def) < CostInMemory(operand));
-      if (remake) {
-        HIR_ASSIGN(values[operand], Remake(operand));
-      } else {
-        read_.insert(operand);
-      }
+      if (!computed_.contains(operand)) continue;
+      HIR_ASSIGN(values[operand], Remake(operand));
     }
     ir::Builder builder(graph_, graph_.body, op.next);
     HIR_ASSIGN(Op * copy, ir::CloneOp(op, builder, values));
@@ -178,15 +225,18 @@ class Reader {
   };
 
   ir::Graph& graph_;
-  const std::vector<Group>& groups_;
+  const Memory& memory_;
+  Prices& prices_;
   const Group& group_;
-  std::unordered_map<const Op*, bool>& can_recompute_;
-  std::unordered_set<const Value*> read_;       // Free for this group.
-  std::unordered_set<const Value*> in_memory_;  // Crosses some boundary.
+  std::unordered_set<const Value*> is_read_;  // Whatever is decided.
+  MinCut cut_;
+  std::vector<const Value*> values_;  // By node.
+  std::vector<char> is_computable_;
+  std::unordered_map<const Value*, int> node_of_;
+  std::unordered_set<const Value*> computed_;
   std::unordered_map<const Value*, Value*> remade_;
   std::vector<Op*> copies_;
   std::vector<Replaced> replaced_;
-  int ops_left_ = 0;
 };
 
 // The ops that something needs: whatever is not pure, and what the program returns, lead to them.
@@ -250,31 +300,58 @@ std::vector<Op*> InOrder(const ir::Graph& graph, std::vector<Op*> ops, const std
   return ops;
 }
 
+// The decisions for all groups.
+class Rematerializer {
+ public:
+  Rematerializer(ir::Graph& graph, std::vector<Group>& groups, const RematerializeOptions& options)
+      : graph_(graph), groups_(groups), options_(options), prices_(options.sizes), memory_(graph, groups) {}
+
+  Status Run(size_t index) {
+    const Group& group = groups_[index];
+    if (group.ops.empty() || group.ops[0]->info->effects != ir::kPure) return {};
+    if (std::ranges::all_of(group.ops, [this](const Op* op) { return options_.is_view(*op); })) return {};
+    const std::vector<Value*> candidates = Reader(graph_, memory_, prices_, group).Candidates();
+    if (candidates.empty()) return {};
+    HIR_ASSIGN(const size_t refused, Try(index, candidates));
+    if (refused < 2) return {};
+    for (Value* candidate : candidates) HIR_TRY(Try(index, {candidate}).status());
+    return {};
+  }
+
+ private:
+  // Of `candidates` those that the group would compute, and cannot: it is as before. 0: what could be done was.
+  Result<size_t> Try(size_t index, const std::vector<Value*>& candidates) {
+    Reader reader(graph_, memory_, prices_, groups_[index]);
+    HIR_ASSIGN(const size_t computed, reader.Run(candidates));
+    if (computed == 0) return 0;
+    // Not only this group: those it reads of write other values then, and some ops are needed no more.
+    std::vector<Group> with_copies = groups_;
+    with_copies[index].ops = InOrder(graph_, groups_[index].ops, reader.copies());
+    with_copies = Live(graph_, with_copies);
+    for (size_t k = 0; k < groups_.size(); ++k) {
+      const Group& group = with_copies[k];
+      if (group.ops.empty() || Same(group, groups_[k]) || options_.fits(group.View(graph_))) continue;
+      reader.Undo();
+      return computed;
+    }
+    groups_ = std::move(with_copies);
+    memory_ = Memory(graph_, groups_);
+    return 0;
+  }
+
+  ir::Graph& graph_;
+  std::vector<Group>& groups_;
+  const RematerializeOptions& options_;
+  Prices prices_;
+  Memory memory_;
+};
+
 }  // namespace
 
-Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits) {
+Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups, const RematerializeOptions& options) {
   groups = Live(graph, groups);
-  std::unordered_map<const Op*, bool> can_recompute;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].ops.empty() || groups[i].ops[0]->info->effects != ir::kPure) continue;
-    Reader reader(graph, groups, i, can_recompute);
-    HIR_ASSIGN(const bool changed, reader.Run());
-    if (!changed) continue;
-    // Not only this group: those it reads of write other values then, and some ops are needed no more.
-    std::vector<Group> with_copies = groups;
-    with_copies[i].ops = InOrder(graph, groups[i].ops, reader.copies());
-    with_copies = Live(graph, with_copies);
-    bool all_fit = true;
-    for (size_t k = 0; k < groups.size() && all_fit; ++k) {
-      const Group& group = with_copies[k];
-      all_fit = group.ops.empty() || Same(group, groups[k]) || fits(group.View(graph));
-    }
-    if (all_fit) {
-      groups = std::move(with_copies);
-    } else {
-      reader.Undo();
-    }
-  }
+  Rematerializer rematerializer(graph, groups, options);
+  for (size_t i = 0; i < groups.size(); ++i) HIR_TRY(rematerializer.Run(i));
   const std::unordered_set<const Op*> live = LiveOps(graph);
   for (Op* op = graph.body.last; op != nullptr;) {
     Op* const previous = op->prev;

@@ -10,21 +10,27 @@
 
 namespace hir::segment {
 
-// Ops copied for one value; a longer way back is not taken.
-inline constexpr int kRematerializedOpsMax = 64;
+// Values looked at for one group; a longer way back is not taken.
+inline constexpr int kRematerializedOpsMax = 256;
 
-// For each group and each tensor it reads of another: the ops that make it are copied into the group when they are
-// cheap, element by element, and start from less than the tensor's own traffic. What the group reads anyway costs
-// nothing; an input of the program or a value that crosses a boundary anyway costs one read; any other value would
-// have to be written as well. Traffic counts with the element types of the values: a float32 intermediate is remade
-// from bfloat16 inputs.
+struct RematerializeOptions {
+  std::function<bool(const GroupView&)> fits = {};  // Whether a group with copies is still one kernel.
+  std::function<bool(const ir::Op&)> is_view = {};  // Groups of these alone read nothing.
+  Sizes sizes = {};
+};
+
+// For each group, of what it reads of others: which values are read, and which are computed again, element by element,
+// from what else is read, is a minimum cut. Its weights are bytes, with the element types of the values: a float32
+// intermediate is made again from bfloat16 inputs. What the group reads anyway costs nothing; an input of the program
+// or a value that crosses a boundary anyway costs one read, and its share of the write; any other value would have to
+// be written as well. Arithmetic costs what memory would move in its time: nothing for sums and products, the bytes of
+// one float32 for an exp. Reductions are not computed again.
 //
-// `fits` says whether a group with the copies is still one kernel; where it is not, the group stays as it was.
-// Afterwards ops that nothing reads are gone from the graph and from `groups`, and every group's inputs and outputs
-// are up to date.
+// Where `fits` refuses the group with its copies, each value is tried alone. Afterwards ops that nothing reads are gone
+// from the graph and from `groups`, and every group's inputs and outputs are up to date.
 //
 // Before: k0: %c = sub(%x, %m), %s = sum(%c)   k1 reads %c: %y = mul(%c, %s)
 // After:  k0: %c = sub(%x, %m), %s = sum(%c)   k1: %c.1 = sub(%x, %m), %y = mul(%c.1, %s)
-Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits);
+Status Rematerialize(ir::Graph& graph, std::vector<Group>& groups, const RematerializeOptions& options);
 
 }  // namespace hir::segment

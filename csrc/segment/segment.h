@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,13 +33,15 @@ struct Group {
   GroupView View(const ir::Graph& graph) const { return {&graph, ops, inputs, outputs}; }
 };
 
-// What merging saves; larger is better, bytes first. Sizes that are not known count as
-// kUnknownExtent.
+// Values of symbols of the program, where they are known; others count as kUnknownExtent.
+using Sizes = std::map<std::string, int64_t>;
+inline constexpr int64_t kUnknownExtent = 1024;
+
+// What merging saves; larger is better, bytes first.
 struct Gain {
   int64_t bytes = 0;
   int64_t launches = 0;
 };
-inline constexpr int64_t kUnknownExtent = 1024;
 
 // Nothing, or a gain below none: keep them apart. `producer` and `consumer` are neighbours, or siblings that read a
 // common value; `merged` is what they would become. Must be pure: answers are remembered. An error ends the segmenting.
@@ -66,9 +69,12 @@ Result<std::vector<Group>> Segment(const ir::Graph& graph, const ShouldMerge& sh
 // The group of exactly `ops` (any order).
 Group MakeGroup(const ir::Graph& graph, std::vector<ir::Op*> ops);
 
+// Whether `op` makes a part of its one tensor: what it reads is no more than its result.
+bool IsSlice(const ir::Op& op);
+
 // Bytes of one rank's storage of `value`: broadcast axes once, reduced axes not at all. At most kStorageBytesMax, more
 // than any machine has, so that sums over the values of a program fit.
 inline constexpr int64_t kStorageBytesMax = int64_t{1} << 44;
-int64_t StorageBytes(const ir::Value& value);
+int64_t StorageBytes(const ir::Value& value, const Sizes& sizes = {});
 
 }  // namespace hir::segment

@@ -662,6 +662,7 @@ class Lowering {
           root.AddGuard({guard.kind, root.exprs().Import(guard.left), root.exprs().Import(guard.right), guard.reason}));
     }
     LoweredSegment& segment = AddSegment(group, SegmentKind::kKernel, name);
+    segment.kernel = static_cast<int>(lowered_.kernels.size());
     segment.schedule = plan.schedule;
     segment.launches = static_cast<int>(plan.launches.size());
     lowered_.kernels.push_back(std::move(plan));

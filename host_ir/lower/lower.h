@@ -31,6 +31,7 @@ struct LoweredSegment {
   // A kernel's; a library call's epilogue and precision ("relu, tf32"); the axis that a loop goes through, and its
   // number of streams ("axis 0 in 4 chunks, 3 streams"); else empty.
   std::string schedule;
+  int kernel = -1;        // Of a kernel: its index among the plans of kernels.
   int launches = 0;       // Kernel launches, library calls or communications.
   int64_t first_seq = 0;  // Of a communication: the `seq` of its first one; they have no gaps.
 };

@@ -8,6 +8,7 @@
 #include "csrc/codegen/codegen.h"
 #include "csrc/fusion/attention.h"
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/segment/sink_reshapes.h"
 
 namespace hir::host {
 namespace {
@@ -51,15 +52,16 @@ bool MayStandTogether(const GroupView& merged) {
 }
 
 // A value between the two is neither written nor read any more; one that both read is read once.
-int64_t BytesSaved(const GroupView& producer, const GroupView& consumer, const GroupView& merged) {
+int64_t BytesSaved(const GroupView& producer, const GroupView& consumer, const GroupView& merged,
+                   const segment::Sizes& sizes) {
   int64_t bytes = 0;
   for (const ir::Value* value : producer.outputs) {
     if (!Contains(consumer.inputs, value)) continue;
-    bytes += segment::StorageBytes(*value);                                        // Not read.
-    if (!Contains(merged.outputs, value)) bytes += segment::StorageBytes(*value);  // Not written.
+    bytes += segment::StorageBytes(*value, sizes);                                        // Not read.
+    if (!Contains(merged.outputs, value)) bytes += segment::StorageBytes(*value, sizes);  // Not written.
   }
   for (const ir::Value* value : producer.inputs) {
-    if (Contains(consumer.inputs, value)) bytes += segment::StorageBytes(*value);
+    if (Contains(consumer.inputs, value)) bytes += segment::StorageBytes(*value, sizes);
   }
   return bytes;
 }
@@ -69,9 +71,22 @@ bool Reads(const GroupView& consumer, const GroupView& producer) {
                      [&](const ir::Value* value) { return Contains(consumer.inputs, value); });
 }
 
-}  // namespace
-
-namespace {
+// A kernel that sums all of a tensor has its threads by that tensor. Whether another one that it holds is much larger:
+// a vector's length, and a matrix that is divided by it.
+constexpr int64_t kBesideASum = 8;
+bool StarvesBesideASum(const GroupView& merged, const segment::Sizes& sizes) {
+  int64_t summed = 0, largest = 0;
+  for (const ir::Op* op : merged.ops) {
+    for (const ir::Value* result : op->results) largest = std::max(largest, segment::StorageBytes(*result, sizes));
+    const bool makes_one =
+        std::ranges::any_of(op->results[0]->type->axes,
+                            [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kReduction; }) &&
+        segment::StorageBytes(*op->results[0], sizes) <= DTypeBytes(op->results[0]->type->dtype);
+    if (!makes_one) continue;
+    for (const ir::Value* operand : op->operands) summed = std::max(summed, segment::StorageBytes(*operand, sizes));
+  }
+  return summed > 0 && summed < largest / kBesideASum;
+}
 
 constexpr std::string_view kNames[] = {"fusing", "reshardings", "one_op"};
 
@@ -97,7 +112,8 @@ Result<Segmentation> SegmentationNamed(std::string_view name) {
                                    nearest.empty() ? "" : base::Cat("; did you mean ", nearest, "?")));
 }
 
-Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation) {
+Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation,
+                                             const segment::Sizes& sizes) {
   std::unordered_map<const ir::Op*, size_t> piece_of;  // Lookups only.
   if (segmentation.pieces) {
     HIR_ASSIGN(const std::vector<segment::Group> pieces,
@@ -117,7 +133,22 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
     };
   };
   segment::Options options = {.merge_sinks = true, .merge_siblings = true};
-  const segment::ShouldMerge fusing = OneKernelHoldsIt, fusing_at_most = GainOfOneKernel;
+  // A reshape behind a kernel is a view of its own, so that the kernel's rows are the reduction's to the end.
+  std::optional<segment::LateReshapes> late;
+  if (segmentation.saves_bytes) late.emplace(graph);
+  const auto stays_apart = [&late](const GroupView& group) {
+    return late && std::ranges::any_of(group.ops, [&late](const ir::Op* op) { return late->Has(*op); });
+  };
+  const segment::ShouldMerge fusing = [&](const GroupView& producer, const GroupView& consumer,
+                                          const GroupView& merged) -> Result<std::optional<segment::Gain>> {
+    if (stays_apart(producer) || stays_apart(consumer)) return std::nullopt;
+    return OneKernelHoldsIt(producer, consumer, merged, sizes);
+  };
+  const segment::ShouldMerge fusing_at_most = [&](const GroupView& producer, const GroupView& consumer,
+                                                  const GroupView& merged) -> Result<std::optional<segment::Gain>> {
+    if (stays_apart(producer) || stays_apart(consumer)) return std::nullopt;
+    return GainOfOneKernel(producer, consumer, merged, sizes);
+  };
   const segment::ShouldMerge theirs = [&segmentation](const GroupView& producer, const GroupView& consumer,
                                                       const GroupView& merged) -> Result<std::optional<segment::Gain>> {
     const bool one_call = AreOneCall(merged);
@@ -133,16 +164,17 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
 bool FitsOneKernel(const GroupView& group) { return MayStandTogether(group) && codegen::Accepts(group).accepted; }
 
 std::optional<segment::Gain> GainOfOneKernel(const GroupView& producer, const GroupView& consumer,
-                                             const GroupView& merged) {
+                                             const GroupView& merged, const segment::Sizes& sizes) {
   if (!AreOneCall(merged) && !MayStandTogether(merged)) return std::nullopt;
-  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged), .launches = 1};
+  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged, sizes), .launches = 1};
 }
 
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
-                                              const GroupView& merged) {
-  const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged);
+                                              const GroupView& merged, const segment::Sizes& sizes) {
+  const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged, sizes);
   if (!gain || AreOneCall(merged)) return gain;
   if (!codegen::Accepts(merged).accepted) return std::nullopt;
+  if (StarvesBesideASum(merged, sizes)) return std::nullopt;
   const bool strangers = gain->bytes == 0 && !Reads(consumer, producer);
   if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule) return std::nullopt;
   return gain;

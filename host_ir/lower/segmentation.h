@@ -14,11 +14,11 @@ namespace hir::host {
 //   segment_set behind what it copies: that boundary binds; (4) fits one kernel (codegen::Accepts).
 // The gain is the bytes that no longer pass through memory, and one launch.
 std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer, const segment::GroupView& consumer,
-                                              const segment::GroupView& merged);
+                                              const segment::GroupView& merged, const segment::Sizes& sizes = {});
 
 // At least its gain, without asking what one kernel can hold.
 std::optional<segment::Gain> GainOfOneKernel(const segment::GroupView& producer, const segment::GroupView& consumer,
-                                             const segment::GroupView& merged);
+                                             const segment::GroupView& merged, const segment::Sizes& sizes = {});
 
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks
@@ -50,8 +50,9 @@ struct Segmentation {
 // Errors: kInvalidArgument for another name, with the nearest.
 Result<Segmentation> SegmentationNamed(std::string_view name);
 
-// The groups of `graph`, by its rules.
+// The groups of `graph`, by its rules; bytes are those of `sizes`.
 // Errors: the first of a rule's.
-Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation);
+Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation,
+                                             const segment::Sizes& sizes = {});
 
 }  // namespace hir::host

@@ -12,14 +12,10 @@
 #include "csrc/fusion/passes/passes.h"
 #include "csrc/ir/clone.h"
 #include "csrc/ir/pass.h"
-#include "csrc/segment/forward.h"
-#include "csrc/segment/rematerialize.h"
-#include "csrc/segment/take_out_views.h"
 #include "host_ir/lower/overlap.h"
-#include "host_ir/lower/products.h"
 #include "host_ir/lower/segmentation.h"
-#include "host_ir/lower/storage.h"
 #include "host_ir/passes/passes.h"
+#include "host_ir/pipeline/group_passes.h"
 #include "host_ir/pipeline/pin_sizes.h"
 
 namespace hir::host {
@@ -38,11 +34,13 @@ Status CheckDevices(const ir::Graph& program, int64_t num_devices) {
   return {};
 }
 
-ir::PassOptions Dumped(std::string_view stage) { return {.dump = ir::DumpFromEnvironment(stage)}; }
-
 // Stages 1 and 2.
-Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& options, const codegen::Target& target,
+Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& options, const PlanOptions& planning,
                ProgramPlan& plan) {
+  const codegen::Target& target = planning.target;
+  const auto dumped = [&planning](std::string_view stage) -> ir::PassOptions {
+    return {.dump = ir::DumpFromEnvironment(stage), .without = planning.without};
+  };
   plan.global = std::move(program);
   ir::Graph& global = *plan.global;
   std::vector<std::string> names;  // As they are returned: of equal values the passes keep one.
@@ -50,45 +48,13 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& 
   // 1. The global program: simplified, sharded, reshardings apart.
   if (target.kind == codegen::Target::Kind::kGpu) {
     const char* const pass = target.cudnn ? "decompose_attention_beyond_cudnn" : "decompose_attention";
-    HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, pass, Dumped("fusion")));
+    HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, pass, dumped("fusion")));
   }
-  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, Dumped("fusion")));
-  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kShard, Dumped("presegment")));
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kSimplify, dumped("fusion")));
+  HIR_TRY(ir::RunPasses(global, fusion::kFusionPasses, fusion::kShard, dumped("presegment")));
   // 2. One rank's program.
   HIR_ASSIGN(plan.local, plan::Localize(global, options));
   for (size_t i = 0; i < names.size(); ++i) plan.local.outputs[i].name = std::move(names[i]);
-  return {};
-}
-
-// Takes out what crosses between groups and need not. A view that is returned is no reason to make a value again, so
-// views go first; afterwards groups read and write others.
-Status SaveBytes(Segmented& program) {
-  ir::Graph& graph = *program.graph;
-  const auto is_view = [&program](const ir::Op& op) {
-    const bool may_be = op.operands.size() == 1 && op.operands[0]->type->kind == ir::TypeKind::kTensor && IsView(op);
-    return may_be && !program.strides.contains(op.operands[0]) && !program.strides.contains(op.results[0]);
-  };
-  HIR_TRY(segment::TakeOutViews(graph, program.groups, is_view));
-  HIR_TRY(segment::Rematerialize(graph, program.groups, FitsOneKernel));
-  segment::MergeCopies(graph, program.groups, FitsOneKernel);
-  return segment::TakeOutViews(graph, program.groups, is_view);
-}
-
-// Which ops run together. Library calls first, then forwarding, so that no boundary carries what is cheap to remake.
-Status CutIntoGroups(Segmented& program, const codegen::Target& target, const Segmentation& segmentation) {
-  ir::Graph& graph = *program.graph;
-  // Copies of ops are inferred again. What that finds is known of the ops, and may name a rank's place in a mesh.
-  const std::vector<ir::Guard> guards = graph.guards;
-  HIR_TRY(FitProducts(graph, target, program.strides));
-  HIR_TRY(segment::Forward(graph, segmentation.saves_bytes));
-  HIR_ASSIGN(program.groups, GroupsOf(graph, segmentation));
-  if (segmentation.saves_bytes) HIR_TRY(SaveBytes(program));
-  graph.guards = guards;
-  program.groups = OrderForOverlap(std::move(program.groups));
-  for (StreamLoop& loop : program.loops) {
-    HIR_TRY(CutIntoGroups(loop.body.segments, target, segmentation));
-    if (loop.rest != nullptr) HIR_TRY(CutIntoGroups(loop.rest_body.segments, target, segmentation));
-  }
   return {};
 }
 
@@ -155,6 +121,8 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
   HIR_TRY(fusion::CheckUserProgram(*program));
   HIR_TRY(CheckDevices(*program, options.num_devices));
+  for (const std::string_view name : ir::PassNames(options.without))
+    HIR_TRY(ir::CheckPassName(name, OptionalPasses()).WithContext("without"));
   Segmentation segmentation;
   if (options.segmentation) {
     segmentation = *options.segmentation;
@@ -170,11 +138,11 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
                                     .cost = {.links = options.links},
                                     .resharding_bytes_max = options.resharding_bytes_max,
                                     .overlap = overlap};
-  Status localized = ToLocal(std::move(program), localize, options.target, plan);
+  Status localized = ToLocal(std::move(program), localize, options, plan);
   if (localized.code() == Code::kUnimplemented && as_written != nullptr) {  // An uneven shard.
     HIR_ASSIGN(program, PinSizes(*as_written, options.sizes));
     localize.sizes = {};
-    localized = ToLocal(std::move(program), localize, options.target, plan);
+    localized = ToLocal(std::move(program), localize, options, plan);
     plan.pinned = options.sizes;
   }
   HIR_TRY(localized);
@@ -182,7 +150,11 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   plan.segmented = std::make_unique<Segmented>();
   plan.segmented->graph = plan.local.graph.get();
   HIR_TRY(FormStreamLoops(*plan.segmented, {options.sizes}, plan.local.communications, plan.local.evenness));
-  HIR_TRY(CutIntoGroups(*plan.segmented, options.target, segmentation));
+  HIR_TRY(RunGroupPasses(*plan.segmented, kCutIntoGroups,
+                         {.target = options.target,
+                          .sizes = options.sizes,
+                          .segmentation = std::move(segmentation),
+                          .without = options.without}));
   // 4, 5. Kernels, and the host program.
   HIR_ASSIGN(Lowered lowered,
              Lower(*plan.segmented,

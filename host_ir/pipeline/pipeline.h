@@ -56,6 +56,9 @@ struct PlanOptions {
   OverlapChoice overlap = OverlapChoice::kChosen;
   // How kernels are cut; nothing: as the program says, by name. Loops and their chunks stand before.
   std::optional<Segmentation> segmentation = {};
+  // Optional passes that do not run, with commas between: OptionalPasses(). For finding out what each brings, and which
+  // one is wrong.
+  std::string_view without = {};
 };
 
 // `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan

@@ -248,8 +248,15 @@ GeneratedProgram Generator::Run() {
   const int64_t forced_at = rng_.Below(steps);
   for (int64_t i = 0; i < steps; ++i) {
     if (i != forced_at && rng_.OneIn(8)) {
-      const bool turns = rng_.OneIn(3);
-      turns ? ProductOfTurnedAxes() : mesh_ != nullptr&& rng_.OneIn(2) ? SumsOverRanks() : AcrossABoundary();
+      if (rng_.OneIn(3)) {
+        ProductOfTurnedAxes();
+      } else if (rng_.OneIn(4)) {
+        JoinedGroups();
+      } else if (mesh_ != nullptr && rng_.OneIn(2)) {
+        SumsOverRanks();
+      } else {
+        AcrossABoundary();
+      }
     } else {
       Step(i == forced_at ? first : OneOf(Chance(45) ? movers : ops));
     }

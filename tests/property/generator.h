@@ -155,6 +155,7 @@ class Generator {
   Item IotaChain();
   Item ViewOfInput();
   void AcrossABoundary();
+  void JoinedGroups();
   void ProductOfTurnedAxes();
   void SumsOverRanks();
   ir::Value* InputForOutput(const ir::Value* value);

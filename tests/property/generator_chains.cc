@@ -73,6 +73,52 @@ void Generator::AcrossABoundary() {
   AddExact(Emit(Chance(50) ? "maximum" : "minimum", {b.value, c.value}), bound, error);
 }
 
+// A normalization in groups: what a reduction along some axes makes is joined along others, and computed with.
+//
+//   s = max(x) along some axes   y = minimum(x, s)   j = reshape(y), two axes or more joined   z = maximum(j, param)
+void Generator::JoinedGroups() {
+  const int64_t rank = rng_.Between(3, 5);
+  std::vector<ir::Axis> axes;
+  for (int64_t i = 0; i < rank; ++i)
+    axes.push_back(
+        {ir::AxisKind::kIteration, rng_.OneIn(8) ? graph_->exprs().Const(1) : ExtentOfSize(rng_.Between(1, 5))});
+  const Item x = Cheap(NewParam(RandomDType(), axes));
+  Ints reduced;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (Chance(50)) reduced.push_back(i);
+  }
+  if (reduced.empty()) reduced.push_back(rank - 1);
+  ir::Value* const top = Emit("max", {x.value}, {{"axes", Copy(reduced)}, {"keepdim", true}, {"dtype", "null"}});
+  const Item s = x.exact() ? AddExact(top, x.bound, 0) : Add(top, x.bound, x.error);
+  Item y = AddExact(Emit(Chance(50) ? "minimum" : "maximum", {x.value, s.value}), x.bound, x.error);
+  if (Chance(30)) y = Cheap(y);
+  const std::vector<ir::Axis> own = AxesOf(y.value);
+  const int64_t from = rng_.Between(0, rank - 2), to = rng_.Between(from + 1, rank - 1);
+  Exprs shape;
+  for (int64_t i = 0; i < rank; ++i) {
+    const ir::Expr* const extent = own[static_cast<size_t>(i)].extent;
+    if (i <= from || i > to) {
+      shape.push_back(extent);
+    } else {
+      shape.back() = graph_->exprs().Mul(shape.back(), extent);
+    }
+  }
+  Item joined = AddExact(Emit("reshape", {y.value}, {{"shape", Copy(shape)}}), y.bound, y.error);
+  for (int64_t more = rng_.Between(0, 3); more > 0; --more) {
+    if (Chance(40)) {
+      joined = Cheap(joined);
+      continue;
+    }
+    std::vector<ir::Axis> other = AxesOf(joined.value);
+    for (ir::Axis& axis : other) {
+      if (Chance(40)) axis = {ir::AxisKind::kBroadcast, graph_->exprs().Const(1)};
+    }
+    const Item z = rng_.OneIn(4) ? joined : NewParam(joined.dtype(), other);
+    joined = AddExact(Emit(Chance(50) ? "minimum" : "maximum", {joined.value, z.value}),
+                      std::max(joined.bound, z.bound), std::max(joined.error, z.error));
+  }
+}
+
 // A product around which axes change places, and values that are written under several shapes. Rows, or columns, are
 // several axes that were joined, or come apart again.
 //

@@ -49,7 +49,7 @@ std::string Boundaries(const std::vector<Group>& groups) {
 
 std::string After(ir::Graph& graph, std::vector<Group>& groups,
                   const std::function<bool(const GroupView&)>& fits = Anything) {
-  const Status status = Rematerialize(graph, groups, fits);
+  const Status status = Rematerialize(graph, groups, {.fits = fits, .is_view = [](const ir::Op&) { return false; }});
   EXPECT_TRUE(status.ok()) << status.ToString();
   EXPECT_TRUE(ir::Verify(graph).ok()) << ir::Print(graph);
   return Boundaries(groups);
@@ -100,7 +100,7 @@ TEST(Rematerialize, DoesNotRepeatCostlyArithmeticOrReductions) {
   const auto graph = Parse(R"(
 fusion @f(%x: bf16[64, 128]) {
   %f: f32[64, 128] = cast(%x) {dtype=f32}
-  %e: f32[64, 128] = exp(%f)
+  %e: f32[64, 128] = erf(%f)
   %s: f32[64, r:128] = sum(%e) {axes=[1], keepdim=false, dtype=null}
   %y: f32[64, 128] = neg(%e)
   %z: f32[64] = neg(%s)
@@ -108,6 +108,88 @@ fusion @f(%x: bf16[64, 128]) {
 })");
   auto groups = GroupsOf(*graph, {{"f", "e", "s"}, {"y"}, {"z"}});
   EXPECT_EQ(After(*graph, groups), "x -> e s; e -> y; s -> z");
+}
+
+// The bytes of one float32, against a write and a read of that less what is read instead.
+TEST(Rematerialize, RepeatsAnExpWhereItPays) {
+  const auto from = [](const std::string& dtype) {
+    const auto graph = Parse("fusion @f(%x: " + dtype + R"([64, 128]) {
+  %f: f32[64, 128] = cast(%x) {dtype=f32}
+  %e: f32[64, 128] = exp(%f)
+  %s: f32[64, r:128] = sum(%e) {axes=[1], keepdim=false, dtype=null}
+  %y: f32[64, 128] = neg(%e)
+  return %s, %y
+})");
+    auto groups = GroupsOf(*graph, {{"f", "e", "s"}, {"y"}});
+    return After(*graph, groups);
+  };
+  EXPECT_EQ(from("bf16"), "x -> s; x -> y");
+  EXPECT_EQ(from("f32"), "x -> e s; e -> y");
+}
+
+TEST(Rematerialize, ReadsThroughReshapes) {
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[6, 4], %m: f32[2, b, b]) {
+  %g: f32[2, 3, 4] = reshape(%x) {shape=[2, 3, 4]}
+  %c: f32[2, 3, 4] = sub(%g, %m)
+  %s: f32[r:2, 3, 4] = sum(%c) {axes=[0], keepdim=false, dtype=null}
+  %y: f32[2, 3, 4] = neg(%c)
+  return %s, %y
+})");
+  auto groups = GroupsOf(*graph, {{"g", "c", "s"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "m x -> s; m x -> y");
+}
+
+// The whole of x would be more than c.
+TEST(Rematerialize, ASliceCostsItsPart) {
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[64, 128]) {
+  %p: f32[64, 8] = slice(%x) {start=[0, 0], end=[64, 8], strides=[1, 1]}
+  %c: f32[64, 8] = neg(%p)
+  %s: f32[r:64, 8] = sum(%c) {axes=[0], keepdim=false, dtype=null}
+  %y: f32[64, 8] = abs(%c)
+  return %s, %y
+})");
+  auto groups = GroupsOf(*graph, {{"p", "c", "s"}, {"y"}});
+  EXPECT_EQ(After(*graph, groups), "x -> s; x -> y");
+}
+
+TEST(Rematerialize, OfSeveralThoseThatFit) {
+  const auto graph = Parse(R"(
+fusion @f(%x: bf16[64, 128], %w: bf16[64, 128]) {
+  %a: f32[64, 128] = cast(%x) {dtype=f32}
+  %b: f32[64, 128] = cast(%w) {dtype=f32}
+  %s: f32[64, r:128] = sum(%a) {axes=[1], keepdim=false, dtype=null}
+  %t: f32[64, r:128] = sum(%b) {axes=[1], keepdim=false, dtype=null}
+  %y: f32[64, 128] = mul(%a, %b)
+  return %s, %t, %y
+})");
+  auto groups = GroupsOf(*graph, {{"a", "b", "s", "t"}, {"y"}});
+  const auto without_w = [](const GroupView& group) {
+    return group.ops.size() > 3 ||
+           std::ranges::none_of(group.inputs, [](const ir::Value* input) { return input->name == "w"; });
+  };
+  EXPECT_EQ(After(*graph, groups, without_w), "w x -> b s t; b x -> y");
+}
+
+// A symbol counts as many as are known.
+TEST(Rematerialize, KnowsSizes) {
+  for (const int64_t size : {1, 100}) {
+    const auto graph = Parse(R"(
+fusion @f(%x: f32[i0, 8], %v: f32[b, 8]) {
+  %c: f32[i0, 8] = sub(%x, %v)
+  %s: f32[r:i0, 8] = sum(%c) {axes=[0], keepdim=false, dtype=null}
+  %p: f32[b, 8] = broadcast(%s) {is_broadcast_dim=[1, 0]}
+  %y: f32[i0, 8] = div(%c, %p)
+  return %y
+})");
+    auto groups = GroupsOf(*graph, {{"c", "s"}, {"p", "y"}});
+    const Status status = Rematerialize(
+        *graph, groups, {.fits = Anything, .is_view = [](const ir::Op&) { return false; }, .sizes = {{"i0", size}}});
+    EXPECT_TRUE(status.ok());
+    // Of one row the difference is read: it takes no more than v.
+    EXPECT_EQ(Boundaries(groups), size == 1 ? "v x -> c s; c s -> y" : "v x -> s; s v x -> y");
+  }
 }
 
 TEST(Rematerialize, WhatTheProgramReturnsIsReadWhenThatIsNoMore) {

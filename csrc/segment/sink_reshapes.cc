@@ -1,0 +1,208 @@
+#include "csrc/segment/sink_reshapes.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "csrc/fusion/axes.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/builder.h"
+#include "csrc/ir/clone.h"
+
+namespace hir::segment {
+namespace {
+
+using fusion::AxisRelation;
+using fusion::FusionOp;
+using ir::Axis;
+using ir::Op;
+using ir::Value;
+
+bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
+
+bool IsStretched(const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast && !axis.extent->IsConst(1); }
+
+// Of each axis of the result of a reshape that joins neighbours, and does nothing else: how many it joins. Else empty.
+std::vector<size_t> JoinedAxes(const Op& op) {
+  if (fusion::CodeOf(op) != FusionOp::kReshape) return {};
+  const std::vector<Axis> axes = ir::ValueAxes(*op.operands[0]->type);
+  const std::vector<Axis> joined = ir::ValueAxes(*op.results[0]->type);
+  if (joined.size() >= axes.size()) return {};
+  if (std::ranges::any_of(axes, IsStretched) || std::ranges::any_of(joined, IsStretched)) return {};
+  std::vector<size_t> counts(joined.size());
+  for (const fusion::AxisLink& link : fusion::AxesOf(op)) {
+    const bool joins = link.relation == AxisRelation::kSame || link.relation == AxisRelation::kMergedOuter ||
+                       link.relation == AxisRelation::kMergedInner;
+    if (!joins) return {};
+    ++counts[static_cast<size_t>(link.result_axis)];
+  }
+  size_t all = 0;
+  for (const size_t count : counts) all += count;
+  const bool whole = all == axes.size() && std::ranges::find(counts, size_t{0}) == counts.end();
+  return whole ? counts : std::vector<size_t>();
+}
+
+// In whose operands each element lies where it does in the result.
+bool KeepsPlaces(const Op& op) {
+  if (!fusion::IsPointwise(fusion::CodeOf(op)) || op.info->effects != ir::kPure) return false;
+  if (op.results.size() != 1 || !IsTensor(op.results[0])) return false;
+  const size_t rank = ir::ValueAxes(*op.results[0]->type).size();
+  for (size_t axis = 0; axis < rank; ++axis) {
+    if (fusion::CountsAlong(op, axis)) return false;
+  }
+  return std::ranges::all_of(op.operands, [rank](const Value* operand) {
+    return !IsTensor(operand) || ir::ValueAxes(*operand->type).size() == rank;
+  });
+}
+
+bool Reduces(const Op& op) {
+  return std::ranges::any_of(fusion::AxesOf(op),
+                             [](const fusion::AxisLink& link) { return link.relation == AxisRelation::kReduced; });
+}
+
+// The values that depend on a reduction through ops that kernels hold.
+class Reduced {
+ public:
+  bool Has(const Value* value) const { return values_.contains(value); }
+  void Visit(const Op& op) {
+    if (op.info->effects != ir::kPure) return;
+    const bool depends = std::ranges::any_of(op.operands, [this](const Value* operand) { return Has(operand); });
+    if (depends || Reduces(op)) values_.insert(op.results.begin(), op.results.end());
+  }
+
+ private:
+  std::unordered_set<const Value*> values_;  // Lookups only.
+};
+
+class Sinking {
+ public:
+  explicit Sinking(ir::Graph& graph) : graph_(graph), uses_(ir::UsesOf(graph)) {
+    for (const ir::Output& output : graph.outputs) returned_.insert(output.value);
+  }
+
+  Status Run() {
+    for (Op* op = graph_.body.first; op != nullptr;) {
+      Op* const next = op->next;
+      Value* const reshaped = Sinkable(*op);
+      if (reshaped == nullptr) {
+        reduced_.Visit(*op);
+      } else {
+        HIR_TRY(Sink(op, reshaped));
+      }
+      op = next;
+    }
+    return {};
+  }
+
+ private:
+  // The operand of `op` whose reshape goes behind it; null: none.
+  Value* Sinkable(const Op& op) const {
+    const bool may_be = std::ranges::any_of(op.operands, [](const Value* operand) {
+      return operand->def != nullptr && fusion::CodeOf(*operand->def) == FusionOp::kReshape;
+    });
+    if (!may_be || !KeepsPlaces(op)) return nullptr;
+    const std::vector<Axis> axes = ir::ValueAxes(*op.results[0]->type);
+    for (Value* operand : op.operands) {
+      if (operand->def == nullptr || returned_.contains(operand) || JoinedAxes(*operand->def).empty()) continue;
+      const Value* const source = operand->def->operands[0];
+      const bool has_mesh = source->layout != nullptr && op.results[0]->layout != nullptr;
+      if (has_mesh ? source->layout->mesh != op.results[0]->layout->mesh : source->layout != op.results[0]->layout)
+        continue;
+      const std::vector<Op*>& readers = uses_[static_cast<size_t>(operand->id)];
+      if (!reduced_.Has(source) || !std::ranges::all_of(readers, [&op](const Op* reader) { return reader == &op; }))
+        continue;
+      if (std::ranges::all_of(op.operands, [&](const Value* other) { return FitsInto(*other, axes); }) &&
+          std::ranges::none_of(ir::ValueAxes(*operand->type),
+                               [](const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; }))
+        return operand;
+    }
+    return nullptr;
+  }
+
+  static bool FitsInto(const Value& value, const std::vector<Axis>& axes) {
+    if (!IsTensor(&value)) return true;
+    const std::vector<Axis> own = ir::ValueAxes(*value.type);
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (IsStretched(own[i])) return false;
+      if (own[i].kind != ir::AxisKind::kBroadcast && own[i].extent != axes[i].extent) return false;
+    }
+    return true;
+  }
+
+  Status Sink(Op* op, Value* reshaped) {
+    const std::vector<size_t> counts = JoinedAxes(*reshaped->def);
+    Value* const source = reshaped->def->operands[0];
+    const std::vector<Axis> axes = ir::ValueAxes(*source->type);
+    ir::Builder builder(graph_, graph_.body, op);
+    std::unordered_map<const Value*, Value*> values;
+    for (Value* operand : op->operands) {
+      if (values.contains(operand)) continue;
+      values[operand] = operand == reshaped ? source : operand;
+      if (operand == reshaped || !IsTensor(operand)) continue;
+      std::vector<const ir::Expr*> shape;
+      size_t at = 0;
+      const std::vector<Axis> own = ir::ValueAxes(*operand->type);
+      for (size_t i = 0; i < own.size(); ++i) {
+        for (size_t k = 0; k < counts[i]; ++k, ++at) {
+          const bool is_one = own[i].kind == ir::AxisKind::kBroadcast;
+          shape.push_back(is_one ? graph_.exprs().Const(1) : axes[at].extent);
+        }
+      }
+      values[operand] = Reshaped(builder, operand, shape, source->layout);
+    }
+    HIR_ASSIGN(Op * copy, ir::CloneOp(*op, builder, values));
+    copy->results[0]->layout = source->layout;
+    reduced_.Visit(*copy);
+    std::vector<const ir::Expr*> shape;
+    for (const Axis& axis : ir::ValueAxes(*op->results[0]->type)) shape.push_back(axis.extent);
+    Value* const result = Reshaped(builder, copy->results[0], shape, op->results[0]->layout);
+    reduced_.Visit(*result->def);
+    for (Op* reader : uses_[static_cast<size_t>(op->results[0]->id)])
+      std::ranges::replace(reader->operands, op->results[0], result);
+    for (ir::Output& output : graph_.outputs) {
+      if (output.value != op->results[0]) continue;
+      output.value = result;
+      returned_.insert(result);
+    }
+    Op* const before = reshaped->def;
+    graph_.body.Erase(op);
+    graph_.body.Erase(before);
+    uses_ = ir::UsesOf(graph_);
+    return {};
+  }
+
+  static Value* Reshaped(ir::Builder& builder, Value* value, const std::vector<const ir::Expr*>& shape,
+                         const ir::Layout* layout) {
+    Value* const reshaped = builder.Make("reshape", {value}, {{"shape", std::span<const ir::Expr* const>(shape)}});
+    reshaped->layout = layout;
+    return reshaped;
+  }
+
+  ir::Graph& graph_;
+  std::vector<std::vector<Op*>> uses_;         // By value id.
+  std::unordered_set<const Value*> returned_;  // Lookups only.
+  Reduced reduced_;
+};
+
+}  // namespace
+
+Status SinkReshapes(ir::Graph& graph) { return Sinking(graph).Run(); }
+
+LateReshapes::LateReshapes(const ir::Graph& graph) {
+  Reduced reduced;
+  const std::vector<std::vector<Op*>> uses = ir::UsesOf(graph);
+  std::unordered_set<const Value*> returned;
+  for (const ir::Output& output : graph.outputs) returned.insert(output.value);
+  for (const Op* op = graph.body.first; op != nullptr; op = op->next) {
+    reduced.Visit(*op);
+    if (JoinedAxes(*op).empty() || !reduced.Has(op->operands[0]) || returned.contains(op->operands[0])) continue;
+    if (uses[static_cast<size_t>(op->operands[0]->id)].size() != 1) continue;
+    const bool is_computed_with =
+        std::ranges::any_of(uses[static_cast<size_t>(op->results[0]->id)],
+                            [](const Op* reader) { return reader->info->effects == ir::kPure; });
+    if (!is_computed_with) late_.insert(op);
+  }
+}
+
+}  // namespace hir::segment

@@ -1,0 +1,30 @@
+// Reshapes of what a reduction made, as late as can be.
+#pragma once
+
+#include <unordered_set>
+
+#include "csrc/base/status.h"
+#include "csrc/ir/graph.h"
+
+namespace hir::segment {
+
+// A reshape that joins axes of a value that depends on a reduction goes behind the pointwise op that reads it, whose
+// other operands are split instead: one kernel then holds both, since its rows are those of the reduction to the end.
+// As the last op the reshape is a view (take_out_views.h).
+//
+// Before: %g: [2, 3, 4] = mul(%x, %r: [2, b, b])  %f = reshape(%g) {shape=[6, 4]}  %y = mul(%f, %w: [6, b])
+// After:  %g = mul(%x, %r)  %s = reshape(%w) {shape=[2, 3, 1]}  %h = mul(%g, %s)   %y = reshape(%h) {shape=[6, 4]}
+Status SinkReshapes(ir::Graph& graph);
+
+// Whether `op` is a reshape that joins axes of such a value, which nothing else reads, and nothing computes with its
+// result: library calls read it, or the program returns it.
+class LateReshapes {
+ public:
+  explicit LateReshapes(const ir::Graph& graph);
+  bool Has(const ir::Op& op) const { return late_.contains(&op); }
+
+ private:
+  std::unordered_set<const ir::Op*> late_;  // Lookups only.
+};
+
+}  // namespace hir::segment

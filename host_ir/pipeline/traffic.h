@@ -1,0 +1,29 @@
+// Bytes that a plan moves through memory, and how few they could be.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "host_ir/pipeline/pipeline.h"
+
+namespace hir::host {
+
+// Bytes that the launches or the call of `segment` read and write: each tensor once a launch, of one that only slices
+// read those parts, and workspaces. 0 for views and loops. Of one iteration, inside of a loop.
+const ir::Expr* BytesOf(ir::ExprPool& pool, const ProgramPlan& plan, const LoweredSegment& segment);
+
+// Of kernels and library calls; communications count nowhere.
+struct Traffic {
+  int64_t bytes = 0;
+  // No plan with these library calls and communications moves fewer. Calls read and write once. Between them, values
+  // that a call or the program's caller needs are made in one pass over memory for each of the longest sequence of
+  // calls before them, which reads what is least: a minimum cut, with the write of what is kept between passes. A sum
+  // of more than kPassElements terms has to be over before the pass that needs it.
+  int64_t floor = 0;
+};
+inline constexpr int64_t kPassElements = int64_t{1} << 16;
+
+// Nothing where `sizes` lack a symbol of the program, blocks are not even, or ops run in loops on the host.
+std::optional<Traffic> TrafficOf(const ProgramPlan& plan, const codegen::Sizes& sizes);
+
+}  // namespace hir::host

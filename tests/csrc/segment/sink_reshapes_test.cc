@@ -1,0 +1,92 @@
+// Goal: reshapes of what depends on a reduction stand as late as they can, and nothing else moves.
+#include "csrc/segment/sink_reshapes.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "csrc/ir/print.h"
+#include "csrc/ir/verify.h"
+
+namespace hir::segment {
+namespace {
+
+std::unique_ptr<ir::Graph> Parse(const std::string& body) {
+  auto graph =
+      ir::Parse("fusion @f(%x: f32[2, 3, 4], %w: f32[6, b], %z: f32[6, 4]) {\n" + body + "}\n", fusion::kFusionOps);
+  if (!graph.ok()) ADD_FAILURE() << graph.status().ToString() << "\n" << body;
+  return *std::move(graph);
+}
+
+// The ops behind the reduction, by name, in order.
+std::string After(const std::string& body) {
+  const auto graph = Parse(body);
+  const Status status = SinkReshapes(*graph);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_TRUE(ir::Verify(*graph).ok()) << ir::Print(*graph);
+  std::string ops;
+  for (const ir::Op* op = graph->body.first; op != nullptr; op = op->next) ops += std::string(op->info->name) + " ";
+  return ops;
+}
+
+constexpr char kNormed[] = R"(
+  %s = sum(%x) {axes=[1, 2], keepdim=true, dtype=null}
+  %g = div(%x, %s)
+  %f = reshape(%g) {shape=[6, 4]}
+)";
+
+TEST(SinkReshapes, BehindPointwiseOps) {
+  EXPECT_EQ(After(std::string(kNormed) + R"(
+  %y = mul(%f, %w)
+  %n = neg(%y)
+  %o = add(%n, %z)
+  return %o
+)"),
+            "sum div reshape mul neg reshape add reshape ");
+}
+
+TEST(SinkReshapes, OfAValueThatIsReadTwiceByOneOp) {
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %f)\n  return %y\n"), "sum div mul reshape ");
+}
+
+// Reductions along other axes than those of the source, others' readers, and the caller see the joined axes.
+TEST(SinkReshapes, NotBeyondWhatIsReadOtherwise) {
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %w)\n  return %f, %y\n"), "sum div reshape mul ");
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %w)\n  %u = neg(%f)\n  return %y, %u\n"),
+            "sum div reshape mul neg ");
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = sum(%f) {axes=[0], keepdim=false, dtype=null}\n  return %y\n"),
+            "sum div reshape sum ");
+}
+
+TEST(SinkReshapes, NotOfWhatNoReductionMade) {
+  EXPECT_EQ(After("  %n = neg(%x)\n  %f = reshape(%n) {shape=[6, 4]}\n  %y = mul(%f, %w)\n  return %y\n"),
+            "neg reshape mul ");
+}
+
+TEST(SinkReshapes, NotOfOnesThatSplitAxes) {
+  EXPECT_EQ(After(R"(
+  %s = sum(%z) {axes=[1], keepdim=true, dtype=null}
+  %g = div(%z, %s)
+  %f = reshape(%g) {shape=[2, 3, 4]}
+  %y = mul(%f, %x)
+  return %y
+)"),
+            "sum div reshape mul ");
+}
+
+TEST(LateReshapes, AreThoseThatNothingComputesWith) {
+  const auto graph = Parse(std::string(kNormed) + R"(
+  %v = linear(%f, %z)
+  %n = neg(%g)
+  %k = reshape(%n) {shape=[24]}
+  return %v, %k
+)");
+  const LateReshapes late(*graph);
+  EXPECT_FALSE(late.Has(*graph->FindValue("f")->def));  // Something else reads what it is a reshape of.
+  EXPECT_TRUE(late.Has(*graph->FindValue("k")->def));
+}
+
+}  // namespace
+}  // namespace hir::segment
