@@ -98,6 +98,17 @@ class Time:
         return lines
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a rank's kernels and library calls read and write in a run, with the sizes the plan was made for.
+
+    >>> print(plan.traffic.bytes / plan.traffic.least)
+    """
+
+    bytes: int
+    least: int  # that any plan with the same calls and communications moves
+
+
 def _time(explanation: Any) -> Time:
     time = explanation.time
     unknown = time.unknown if explanation.HasField("time") else "the daemon is older than this client"
@@ -153,6 +164,10 @@ class Plan:
             for m in explanation.memory
         ]
         self.memory_unknown: str = explanation.memory_unknown
+        # None where the plan was made without sizes, or ops run in loops on the host.
+        self.traffic: Traffic | None = None
+        if explanation.HasField("traffic"):
+            self.traffic = Traffic(explanation.traffic.bytes, explanation.traffic.least)
         self.notes = list(explanation.notes)
         self.time = _time(explanation)
 
@@ -163,6 +178,7 @@ class Plan:
         fields["communications"] = [vars(c) for c in self.communications]
         fields["memory"] = [vars(m) for m in self.memory]
         fields["time"] = vars(self.time)
+        fields["traffic"] = self.traffic and vars(self.traffic)
         return json.dumps(fields, indent=2, sort_keys=True)
 
     def svg(self) -> str:
@@ -222,6 +238,9 @@ class Plan:
             lines += _columns(of_rank)
         else:
             lines.append(f"memory is not known: {self.memory_unknown}")
+        if self.traffic and self.traffic.least:
+            ratio = self.traffic.bytes / self.traffic.least
+            lines.append(f"kernels and library calls move {ratio:.2f} times the bytes that they must")
         return "\n".join(lines + self.time.lines() + self.notes)
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@
 
 #include "csrc/base/text.h"
 #include "csrc/ir/print.h"
+#include "host_ir/pipeline/traffic.h"
 #include "service/convert/tensor.h"
 
 namespace hir::service {
@@ -13,16 +14,6 @@ namespace {
 
 namespace v1 = ::hostir::v1;
 using base::Cat;
-
-// Bytes that one rank stores of `value`: broadcast axes once, reduced axes not at all.
-const ir::Expr* StoredBytes(ir::ExprPool& pool, const ir::Value& value) {
-  if (value.type->kind != ir::TypeKind::kTensor) return pool.Const(0);
-  const ir::Expr* bytes = pool.Const(DTypeBytes(value.type->dtype));
-  for (const ir::Axis& axis : value.type->axes) {
-    if (axis.kind == ir::AxisKind::kIteration) bytes = pool.Mul(bytes, pool.Import(axis.extent));
-  }
-  return bytes;
-}
 
 template <typename Record>
 void SetBytes(const ir::Expr* bytes, Record* record) {
@@ -46,18 +37,10 @@ void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* ou
     record->set_loop(segment.loop->name);
     record->set_iterations(ir::ToString(segment.in_rest ? segment.loop->rest : segment.loop->iterations));
   }
-  const ir::Expr* bytes = pool.Const(0);
-  for (const ir::Value* value : group.inputs) {
-    record->add_inputs(Typed(*value));
-    bytes = pool.Add(bytes, StoredBytes(pool, *value));
-  }
-  for (const ir::Value* value : group.outputs) {
-    record->add_outputs(Typed(*value));
-    bytes = pool.Add(bytes, StoredBytes(pool, *value));
-  }
-  const bool works = segment.kind != host::SegmentKind::kView && segment.kind != host::SegmentKind::kLoop;
+  for (const ir::Value* value : group.inputs) record->add_inputs(Typed(*value));
+  for (const ir::Value* value : group.outputs) record->add_outputs(Typed(*value));
   record->set_launches(segment.launches);
-  SetBytes(works ? bytes : pool.Const(0), record);
+  SetBytes(host::BytesOf(pool, plan, segment), record);
 }
 
 void AddCommunication(const host::QueuedCommunication& queued, v1::Explanation* out) {
@@ -126,7 +109,7 @@ void AddGuard(const ir::Guard& guard, const std::set<std::string>& replans, v1::
 
 }  // namespace
 
-v1::Plan ToMessage(host::ProgramPlan& plan) {
+v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Sizes& sizes) {
   v1::Plan out;
   out.set_name(plan.host->name());
   out.set_host_program(ir::Print(*plan.host));
@@ -152,6 +135,10 @@ v1::Plan ToMessage(host::ProgramPlan& plan) {
   for (size_t i = 0; i < plan.segments.size(); ++i) AddSegment(plan, i, explanation);
   for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(plan))
     AddCommunication(queued, explanation);
+  if (const std::optional<host::Traffic> traffic = host::TrafficOf(plan, sizes)) {
+    explanation->mutable_traffic()->set_bytes(traffic->bytes);
+    explanation->mutable_traffic()->set_least(traffic->floor);
+  }
   for (std::string& note : plan.notes) explanation->add_notes(std::move(note));
   std::set<int64_t> devices;
   for (const ir::Mesh& mesh : plan.host->meshes())

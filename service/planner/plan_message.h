@@ -10,6 +10,7 @@
 namespace hir::service {
 
 // Everything but the artifacts: the host program's text, inputs and outputs, guards, and what `explain` shows.
-::hostir::v1::Plan ToMessage(host::ProgramPlan& plan);
+// `sizes`: those that it was planned with.
+::hostir::v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Sizes& sizes);
 
 }  // namespace hir::service

@@ -60,6 +60,12 @@ std::string TimeText(const pb::Explanation& plan) {
   return out;
 }
 
+std::string TrafficText(const pb::Explanation& plan) {
+  if (plan.traffic().least() <= 0) return "";
+  const double times = static_cast<double>(plan.traffic().bytes()) / static_cast<double>(plan.traffic().least());
+  return Cat("kernels and library calls move ", Fixed(times, 2), " times the bytes that they must\n");
+}
+
 std::string PlanText(const pb::ExplainReply& reply) {
   const pb::Explanation& plan = reply.explanation();
   const auto& predicted = plan.time().segments();
@@ -87,7 +93,7 @@ std::string PlanText(const pb::ExplainReply& reply) {
   for (const pb::PlanGuard& guard : reply.guards())
     guards.push_back(guard.reason().empty() ? guard.condition() : Cat(guard.condition(), " (", guard.reason(), ")"));
   if (!guards.empty()) base::Append(out, "\nholds for sizes with: ", base::Join(guards, "; "), "\n");
-  base::Append(out, "\n", MemoryText(plan), TimeText(plan));
+  base::Append(out, "\n", MemoryText(plan), TrafficText(plan), TimeText(plan));
   for (const std::string& note : plan.notes()) base::Append(out, note, "\n");
   return out;
 }
