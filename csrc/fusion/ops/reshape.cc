@@ -21,7 +21,8 @@ std::vector<const ir::Expr*> ExtentsOf(std::span<const ir::Axis> axes) {
 }
 
 // The shortest pair (a, b) such that the first a of `in` and the first b of `out` hold equally many elements, whatever
-// the symbols are; all of both when there is none.
+// the symbols are. When there is none, what is left of both before the extents that they end with alike: there are
+// equally many elements where there are any, as a guard says. So [i0, 8, i1 / 8, i2] to [i0, i1, i2] joins two axes.
 std::pair<size_t, size_t> ShortestMatch(ir::ExprPool& pool, std::span<const ir::Expr* const> in,
                                         std::span<const ir::Expr* const> out) {
   const auto products = [&pool](std::span<const ir::Expr* const> extents) {
@@ -36,7 +37,14 @@ std::pair<size_t, size_t> ShortestMatch(ir::ExprPool& pool, std::span<const ir::
       if (sum - a <= out.size() && ins[a] == outs[sum - a]) return {a, sum - a};
     }
   }
-  return {in.size(), out.size()};
+  size_t same = 0;
+  const auto at_end = [](std::span<const ir::Expr* const> extents, size_t i) {
+    return extents[extents.size() - 1 - i];
+  };
+  if (ins.back() == outs.back()) return {in.size(), out.size()};
+  while (same + 1 < std::min(in.size(), out.size()) && at_end(in, same) == at_end(out, same)) ++same;
+  const bool is_one_each = in.size() - same == 1 && out.size() - same == 1;
+  return is_one_each ? std::pair(in.size(), out.size()) : std::pair(in.size() - same, out.size() - same);
 }
 
 std::vector<Group> Match(std::span<const ir::Expr* const> in_extents, std::span<const ir::Expr* const> out_extents) {

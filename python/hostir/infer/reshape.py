@@ -27,13 +27,19 @@ def _products(shape: Sequence[Extent]) -> list[Extent]:
 
 def _shortest_match(before: Sequence[Extent], after: Sequence[Extent]) -> tuple[int, int]:
     """The shortest (a, b) such that the first a of one and the first b of the other hold equally many elements,
-    whatever the symbols are; all of both when there is none."""
+    whatever the symbols are; when there is none, what is left before the extents that both end with."""
     ins, outs = _products(before), _products(after)
     for total in range(2, len(before) + len(after) + 1):
         for a in range(1, min(total, len(before) + 1)):
             if total - a <= len(after) and ins[a] == outs[total - a]:
                 return a, total - a
-    return len(before), len(after)
+    same = 0
+    if ins[-1] == outs[-1]:
+        return len(before), len(after)
+    while same + 1 < min(len(before), len(after)) and before[-1 - same] == after[-1 - same]:
+        same += 1
+    is_one_each = len(before) - same == 1 and len(after) - same == 1
+    return (len(before), len(after)) if is_one_each else (len(before) - same, len(after) - same)
 
 
 def _groups(before: Sequence[Extent], after: Sequence[Extent]) -> Iterator[tuple[range, range]]:
