@@ -35,6 +35,8 @@ constexpr int64_t kLongRowGpu = 131072;
 constexpr int64_t kLongTripsAgain = 4096;
 constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
 constexpr int64_t kLongRowAgainCpu = 262144;
+// Of a row that has no other beside it: one core would work, and all others wait.
+constexpr int64_t kLongRowAloneCpu = 32768;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
 // On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
@@ -43,8 +45,12 @@ constexpr int64_t kPartUnit = 64;
 // Along columns: 16 rows of threads with 8 vectors each.
 constexpr int64_t kShortestPartOfColumns = 128;
 
-// Where a reduction is cut: its longest loop.
-size_t LongestLoop(const Phase& phase) {
+// Where a reduction is cut: at the outermost loop that has enough trips, so that each part reads what lies side by side;
+// else at the longest.
+size_t LoopToCut(NestBuilder& builder, const Phase& phase, int64_t parts) {
+  for (size_t i = 0; i < phase.loops.size(); ++i) {
+    if (builder.facts().AtLeast(phase.loops[i].end, parts, false)) return i;
+  }
   size_t longest = 0;
   for (size_t i = 1; i < phase.loops.size(); ++i) {
     if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips)) longest = i;
@@ -79,10 +85,12 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
   return blocks;
 }
 
-// From how many elements reduced into one result on. `again`: other loops over the same range follow.
-int64_t LongTrips(const NestBuilder& builder, bool again) {
+// From how many elements reduced into one result on. `again`: other loops over the same range follow; `is_alone`: it is
+// the one row.
+int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
   const bool along_rows = ReducesInnermost(builder);
+  if (again && is_cpu && along_rows && is_alone) return kLongRowAloneCpu;
   if (again) return !along_rows ? kLongTripsAgain : is_cpu ? kLongRowAgainCpu : kLongRowAgainGpu;
   return is_cpu ? kLongTrips : along_rows ? kLongRowGpu : kLongTripsGpu;
 }
@@ -104,8 +112,9 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
   SizeFacts& facts = builder.facts();
   // On a GPU so few that there are two parts and more.
   const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;
-  return !facts.AtLeast(BlocksOf(builder, region), few, true) &&
-         facts.AtLeast(longest, LongTrips(builder, again), true);
+  const ir::Expr* blocks = BlocksOf(builder, region);
+  return !facts.AtLeast(blocks, few, true) &&
+         facts.AtLeast(longest, LongTrips(builder, again, blocks->IsConst(1)), true);
 }
 
 std::vector<size_t> ReducingPhases(const Region& region) {
@@ -120,8 +129,8 @@ void PartsLaunch::ReduceParts(size_t p) {
   ir::ExprPool& pool = builder_.nest().exprs;
   fusion::ElementBuilder& elements = builder_.nest().elements;
   Phase phase = std::move(region_.phases[p]);
-  Loop& loop = phase.loops[LongestLoop(phase)];
   const int64_t most = FewItems(builder_.target());
+  Loop& loop = phase.loops[LoopToCut(builder_, phase, most)];
   const ir::Expr* parts = pool.Const(std::clamp<int64_t>(TripsOf(loop, most), 1, most));
   const ir::Expr* length = nullptr;
   if (builder_.target().kind == Target::Kind::kGpu) {
