@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "csrc/base/check.h"
 #include "csrc/fusion/axes.h"
@@ -10,6 +11,7 @@
 #include "csrc/ir/attr.h"
 #include "csrc/ir/builder.h"
 #include "csrc/ir/clone.h"
+#include "csrc/segment/group.h"
 
 namespace hir::segment {
 namespace {
@@ -142,15 +144,23 @@ class Merging {
 }  // namespace
 
 void MergeCopies(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const GroupView&)>& fits) {
-  for (Group& group : groups) {
-    Merging merging(group);
+  std::vector<std::pair<size_t, std::vector<Op*>>> changed;  // A group, and what it keeps.
+  for (size_t i = 0; i < groups.size(); ++i) {
+    Merging merging(groups[i]);
     if (merging.copies.empty()) continue;
-    if (!fits({&graph, merging.kept, group.inputs, group.outputs})) {
+    if (!fits({&graph, merging.kept, groups[i].inputs, groups[i].outputs})) {
       merging.Restore();
       continue;
     }
     for (Op* copy : merging.copies) graph.body.Erase(copy);
-    group = MakeGroup(graph, std::move(merging.kept));
+    changed.emplace_back(i, std::move(merging.kept));
+  }
+  Groups all(graph);
+  for (const auto& [index, kept] : changed) {
+    std::vector<int> positions;
+    for (const Op* op : kept) positions.push_back(all.PositionOf(op));
+    std::ranges::sort(positions);
+    groups[index] = all.Of(positions);
   }
 }
 

@@ -55,6 +55,7 @@ bool IsElementwise(const Op& op) {
 std::optional<int64_t> PriceOfElement(const Op& op) {
   if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet) return std::nullopt;
   if (!IsElementwise(op)) return std::nullopt;
+  if (op.results[0]->type->kind != ir::TypeKind::kTensor) return 0;  // Of its own, not of the numbers it is made of.
   fusion::ElementBuilder builder;
   std::vector<const fusion::Element*> index;
   for (size_t i = 0; i < ir::ValueAxes(*op.results[0]->type).size(); ++i)
@@ -126,7 +127,10 @@ class Reader {
       if (std::ranges::find(candidates, input) == candidates.end()) is_read_.insert(input);
     }
     for (const Value* candidate : candidates) cut_.Need(NodeOf(candidate));
-    for (size_t i = 0; i < values_.size(); ++i) AddOperands(static_cast<int>(i));
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (values_.size() > kValuesMax) return 0;  // Numbers of the host alone: they are computed, whatever the cut.
+      AddOperands(static_cast<int>(i));
+    }
     const MinCut::Cut cut = cut_.Solve();
     if (cut.cost >= MinCut::kNever) return 0;
     std::vector<Value*> computed;
@@ -217,6 +221,8 @@ class Reader {
     copies_.push_back(copy);
     return remade_[value] = copy->results[0];
   }
+
+  static constexpr size_t kValuesMax = 4 * kRematerializedOpsMax;
 
   struct Replaced {
     Op* op;
@@ -309,6 +315,8 @@ class Rematerializer {
   Status Run(size_t index) {
     const Group& group = groups_[index];
     if (group.ops.empty() || group.ops[0]->info->effects != ir::kPure) return {};
+    const auto has_tensor = [](const Op* op) { return std::ranges::any_of(op->results, IsTensor); };
+    if (std::ranges::none_of(group.ops, has_tensor)) return {};
     if (std::ranges::all_of(group.ops, [this](const Op* op) { return options_.is_view(*op); })) return {};
     const std::vector<Value*> candidates = Reader(graph_, memory_, prices_, group).Candidates();
     if (candidates.empty()) return {};

@@ -77,7 +77,10 @@ class Reduced {
 
 class Sinking {
  public:
-  explicit Sinking(ir::Graph& graph) : graph_(graph), uses_(ir::UsesOf(graph)) {
+  explicit Sinking(ir::Graph& graph) : graph_(graph) {
+    ir::ForEachOp(graph.body, [this](Op* op) {
+      for (const Value* operand : op->operands) uses_[operand].push_back(op);
+    });
     for (const ir::Output& output : graph.outputs) returned_.insert(output.value);
   }
 
@@ -109,7 +112,7 @@ class Sinking {
       const bool has_mesh = source->layout != nullptr && op.results[0]->layout != nullptr;
       if (has_mesh ? source->layout->mesh != op.results[0]->layout->mesh : source->layout != op.results[0]->layout)
         continue;
-      const std::vector<Op*>& readers = uses_[static_cast<size_t>(operand->id)];
+      const std::vector<Op*>& readers = ReadersOf(operand);
       if (!reduced_.Has(source) || !std::ranges::all_of(readers, [&op](const Op* reader) { return reader == &op; }))
         continue;
       if (std::ranges::all_of(op.operands, [&](const Value* other) { return FitsInto(*other, axes); }) &&
@@ -149,7 +152,7 @@ class Sinking {
           shape.push_back(is_one ? graph_.exprs().Const(1) : axes[at].extent);
         }
       }
-      values[operand] = Reshaped(builder, operand, shape, source->layout);
+      values[operand] = Split(builder, operand, shape, source->layout);
     }
     HIR_ASSIGN(Op * copy, ir::CloneOp(*op, builder, values));
     copy->results[0]->layout = source->layout;
@@ -158,17 +161,21 @@ class Sinking {
     for (const Axis& axis : ir::ValueAxes(*op->results[0]->type)) shape.push_back(axis.extent);
     Value* const result = Reshaped(builder, copy->results[0], shape, op->results[0]->layout);
     reduced_.Visit(*result->def);
-    for (Op* reader : uses_[static_cast<size_t>(op->results[0]->id)])
+    for (Op* reader : ReadersOf(op->results[0])) {
       std::ranges::replace(reader->operands, op->results[0], result);
+      uses_[result].push_back(reader);
+    }
     for (ir::Output& output : graph_.outputs) {
       if (output.value != op->results[0]) continue;
       output.value = result;
       returned_.insert(result);
     }
-    Op* const before = reshaped->def;
+    for (Value* operand : op->operands) std::erase(uses_[operand], op);
+    for (Value* operand : copy->operands) uses_[operand].push_back(copy);
+    uses_[copy->results[0]].push_back(result->def);
     graph_.body.Erase(op);
-    graph_.body.Erase(before);
-    uses_ = ir::UsesOf(graph_);
+    std::erase(uses_[source], reshaped->def);
+    graph_.body.Erase(reshaped->def);
     return {};
   }
 
@@ -179,9 +186,29 @@ class Sinking {
     return reshaped;
   }
 
+  // The same for all that read one value so.
+  Value* Split(ir::Builder& builder, Value* value, const std::vector<const ir::Expr*>& shape,
+               const ir::Layout* layout) {
+    for (const auto& [known, split] : split_[value]) {
+      if (known == shape && split->layout == layout) return split;
+    }
+    Value* const split = Reshaped(builder, value, shape, layout);
+    split_[value].emplace_back(shape, split);
+    uses_[value].push_back(split->def);
+    return split;
+  }
+
+  const std::vector<Op*>& ReadersOf(const Value* value) const {
+    static const std::vector<Op*> kNone;
+    const auto found = uses_.find(value);
+    return found == uses_.end() ? kNone : found->second;
+  }
+
   ir::Graph& graph_;
-  std::vector<std::vector<Op*>> uses_;         // By value id.
-  std::unordered_set<const Value*> returned_;  // Lookups only.
+  // Lookups only, as all of these.
+  std::unordered_map<const Value*, std::vector<Op*>> uses_;
+  std::unordered_map<const Value*, std::vector<std::pair<std::vector<const ir::Expr*>, Value*>>> split_;
+  std::unordered_set<const Value*> returned_;
   Reduced reduced_;
 };
 

@@ -51,6 +51,17 @@ TEST(SinkReshapes, OfAValueThatIsReadTwiceByOneOp) {
   EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %f)\n  return %y\n"), "sum div mul reshape ");
 }
 
+TEST(SinkReshapes, OthersAreSplitOnce) {
+  EXPECT_EQ(After(std::string(kNormed) + R"(
+  %a = mul(%f, %w)
+  %b = add(%a, %w)
+  %c = add(%b, %z)
+  %d = mul(%c, %z)
+  return %d
+)"),
+            "sum div reshape mul add reshape add mul reshape ");
+}
+
 // Reductions along other axes than those of the source, others' readers, and the caller see the joined axes.
 TEST(SinkReshapes, NotBeyondWhatIsReadOtherwise) {
   EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %w)\n  return %f, %y\n"), "sum div reshape mul ");
