@@ -45,8 +45,8 @@ constexpr int64_t kPartUnit = 64;
 // Along columns: 16 rows of threads with 8 vectors each.
 constexpr int64_t kShortestPartOfColumns = 128;
 
-// Where a reduction is cut: at the outermost loop that has enough trips, so that each part reads what lies side by side;
-// else at the longest.
+// Where a reduction is cut: at the outermost loop that has enough trips, so that each part reads what lies side by
+// side; else at the longest.
 size_t LoopToCut(NestBuilder& builder, const Phase& phase, int64_t parts) {
   for (size_t i = 0; i < phase.loops.size(); ++i) {
     if (builder.facts().AtLeast(phase.loops[i].end, parts, false)) return i;
