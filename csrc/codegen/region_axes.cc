@@ -70,7 +70,8 @@ class Layout {
     order_.push_back(loop.variable);
   }
 
-  // Every access counts for the variable along which it is contiguous; accesses to larger tensors count more.
+  // Every access counts for the variable along which it is contiguous; accesses to larger tensors count more. In a
+  // region with loops those in loops: what is done once for each row, a result or a part of it, is little.
   void Vote() {
     std::set<const Element*> seen;
     const auto visit = [&](const auto& self, const Element* e) -> void {
@@ -81,7 +82,9 @@ class Layout {
       }
       for (const Element* arg : e->args) self(self, arg);
     };
+    const bool loops = std::ranges::any_of(region_.phases, [](const Phase& phase) { return !phase.loops.empty(); });
     for (const Phase& phase : region_.phases) {
+      if (loops && phase.loops.empty()) continue;
       for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
       for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body);
       for (const Store& store : phase.stores) {

@@ -1,0 +1,62 @@
+// Goal: a reduction in parts reads what lies side by side, and one long row is cut for all cores. Method: the loops of
+// the first launch, as they are printed.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "csrc/codegen/loop_nest.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+
+namespace hir::codegen {
+namespace {
+
+// "for each of (...) | for (...)": the grid of the first launch on a CPU, and the loops of its first phase.
+std::string FirstLoops(const std::string& body, const Sizes& sizes = {}) {
+  const auto graph = ir::Parse("fusion @f(" + body + "}", fusion::kFusionOps);
+  if (!graph.ok()) return graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
+  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const auto plan = Plan(group.View(**graph), "k0", {}, sizes);
+  if (!plan.ok()) return plan.status().ToString();
+  const std::string text = Print(*plan->nests[0]);
+  const size_t grid = text.find("for each"), loops = text.find("\n  for", grid);
+  return text.substr(grid, loops - grid) + " | " + text.substr(loops + 3, text.find('\n', loops + 1) - loops - 3);
+}
+
+TEST(Parts, AreCutAtTheOutermostLoopThatIsLongEnough) {
+  EXPECT_EQ(FirstLoops("%x: f32[590, 15, 3, 654]) {\n"
+                       "  %s: f32[r:590, r:15, r:3, r:654] = sum(%x) {axes=[0, 1, 2, 3], keepdim=false, dtype=null}\n"
+                       "  return %s\n"),
+            "for each of (%4 in 0..64): | for (%0 in 10*%4..min(590, 10*%4 + 10), %1 in 0..15, %2 in 0..3, "
+            "%3 in 0..654):");
+}
+
+// Two rows' axes are kept: partial results are contiguous along the second, which is no reason to go along it.
+TEST(Parts, GoAlongWhatIsReadContiguously) {
+  EXPECT_EQ(FirstLoops("%x: f32[2, 3, 2, 131072]) {\n"
+                       "  %s: f32[2, 3, r:2, r:131072] = sum(%x) {axes=[2, 3], keepdim=false, dtype=null}\n"
+                       "  return %s\n"),
+            "for each of (%4 in 0..64, %0 in 0..2, %1 in 0..3): | for (%2 in 0..2, %3 in 2048*%4..min(131072, "
+            "2048*%4 + 2048)):");
+}
+
+// Of a norm and what is divided by it: alone a row is cut from 32768 elements on, beside others from 262144.
+TEST(Parts, OneRowIsCutEarlier) {
+  const auto divided = [](const std::string& shape, const std::string& axis) {
+    const bool alone = axis == "0";
+    const std::string type = "f32[" + shape + "]";
+    return FirstLoops("%x: " + type + ") {\n  %s: f32[" + (alone ? "r:" + shape : "8, r:65536") +
+                      "] = sum(%x) {axes=[" + axis + "], keepdim=false, dtype=null}\n" +
+                      (alone ? "  %b: f32[b] = broadcast(%s) {is_broadcast_dim=[1]}\n"
+                             : "  %b: f32[8, b] = broadcast(%s) {is_broadcast_dim=[0, 1]}\n") +
+                      "  %y: " + type + " = div(%x, %b)\n  return %y\n");
+  };
+  EXPECT_EQ(divided("65536", "0").substr(0, 25), "for each of (%1 in 0..64)");
+  EXPECT_EQ(divided("16384", "0").substr(0, 14), "for each of ()");
+  EXPECT_EQ(divided("8, 65536", "1").substr(0, 24), "for each of (%0 in 0..8)");
+}
+
+}  // namespace
+}  // namespace hir::codegen
