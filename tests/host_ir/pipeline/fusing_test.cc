@@ -1,0 +1,199 @@
+// Goal: plans keep what is promised of forwarding, of inputs with broadcast axes, of rematerialization, of views: a test
+// a promise, on whole programs. (Random numbers are by counters: a kernel that makes them again makes the same.)
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/pipeline/pipeline.h"
+
+namespace hir::host {
+namespace {
+
+Result<ProgramPlan> PlanOf(const std::string& text, int64_t num_devices = 1) {
+  HIR_ASSIGN(auto graph, ir::Parse(text, fusion::kFusionOps));
+  return PlanProgram(std::move(graph), {.num_devices = num_devices});
+}
+
+ProgramPlan Plan(const std::string& text, int64_t num_devices = 1) {
+  auto plan = PlanOf(text, num_devices);
+  if (!plan.ok()) ADD_FAILURE() << plan.status().ToString();
+  return *std::move(plan);
+}
+
+std::string CorpusText(const std::string& name) {
+  std::ostringstream text;
+  text << std::ifstream("tests/corpus/" + name + ".hir").rdbuf();
+  return text.str();
+}
+
+// "k0 linear k1": the segments that do work.
+std::string Work(const ProgramPlan& plan) {
+  std::vector<std::string> names;
+  for (const LoweredSegment& segment : plan.segments) {
+    if (segment.kind != SegmentKind::kView) names.push_back(segment.name);
+  }
+  return base::Join(names, " ");
+}
+
+// What kernels write, by name; only what is not returned.
+std::string Kept(const ProgramPlan& plan) {
+  std::vector<std::string_view> names;
+  for (const LoweredSegment& segment : plan.segments) {
+    if (segment.kind != SegmentKind::kKernel) continue;
+    for (const ir::Value* output : segment.group->outputs) {
+      const bool is_returned =
+          std::ranges::any_of(plan.local.graph->outputs, [output](const ir::Output& o) { return o.value == output; });
+      if (!is_returned) names.push_back(output->name);
+    }
+  }
+  return base::Join(names, " ");
+}
+
+// A product between two readers: no kernel holds both.
+std::string AroundAProduct(const std::string& made, const std::string& name) {
+  return "fusion @f(%x: f32[8, 8], %w: f32[8, 8]) {\n" + made + "  %a = add(%x, %" + name +
+         ")\n  %p = linear(%a, %w)\n  %y = mul(%p, %" + name + ")\n  return %y\n}";
+}
+
+TEST(Forwarding, OfASequence) {
+  EXPECT_EQ(Kept(Plan(AroundAProduct(R"(
+  %zero = constant() {value=0, dtype=i64}
+  %one = constant() {value=1, dtype=i64}
+  %i = iota(%zero, %one) {shape=[8], offset=[0], dtype=i64}
+  %f = cast(%i) {dtype=f32}
+  %c = broadcast(%f) {is_broadcast_dim=[1, 0]}
+)",
+                                     "c"))),
+            "a");
+}
+
+// Made of two sequences.
+TEST(Forwarding, OfAnIdentityMatrix) {
+  EXPECT_EQ(Kept(Plan(AroundAProduct(R"(
+  %zero = constant() {value=0, dtype=i64}
+  %one = constant() {value=1, dtype=i64}
+  %i = iota(%zero, %one) {shape=[8], offset=[0], dtype=i64}
+  %row = broadcast(%i) {is_broadcast_dim=[1, 0]}
+  %column = broadcast(%i) {is_broadcast_dim=[0, 1]}
+  %same = eq(%row, %column)
+  %eye = cast(%same) {dtype=f32}
+)",
+                                     "eye"))),
+            "a");
+}
+
+TEST(Forwarding, OfAFullTensor) {
+  EXPECT_EQ(Kept(Plan(AroundAProduct("  %half = full() {shape=[8, 8], value=0.5, dtype=f32}\n", "half"))), "a");
+}
+
+// What is returned is made once for the caller; a reader that has it cheaper from what it is made of reads that.
+TEST(Forwarding, WhatIsReturnedIsWrittenOnce) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%x: bf16[8, 8], %w: f32[8, 8]) {
+  %c = cast(%x) {dtype=f32}
+  %p = linear(%c, %w)
+  %y = mul(%p, %c)
+  return %y, %c
+})");
+  EXPECT_EQ(Work(plan), "k0 linear k1");
+  EXPECT_EQ(Kept(plan), "");
+}
+
+// Two casts of inputs have nothing to do with each other: each is in the kernel that reads it.
+TEST(Forwarding, InputsAreNotCastTogether) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%x: bf16[8, 8], %v: bf16[8, 8], %w: f32[8, 8]) {
+  %c = cast(%x) {dtype=f32}
+  %d = cast(%v) {dtype=f32}
+  %a = exp(%c)
+  %p = linear(%a, %w)
+  %q = mul(%p, %d)
+  return %q
+})");
+  EXPECT_EQ(Work(plan), "k0 linear k1");
+  EXPECT_EQ(plan.segments[0].group->inputs.size(), 1U);
+}
+
+TEST(Forwarding, TheZerosOfRopeBackwardAreWrittenNowhere) {
+  const ProgramPlan plan = Plan(CorpusText("rope_llama_backward"));
+  EXPECT_EQ(Kept(plan).find("zeros"), std::string::npos) << Kept(plan);
+}
+
+TEST(BroadcastInputs, NoKernelStandsBeforeAProduct) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%x: f32[b, 8, 8], %w: f32[8, 8]) {
+  %y = matmul(%x, %w)
+  return %y
+})");
+  EXPECT_EQ(Work(plan), "matmul");
+}
+
+TEST(BroadcastInputs, AnOutputIsNotTheirs) {
+  const auto plan = PlanOf(R"(
+fusion @f(%x: f32[b:i0, 8], %y: f32[i0, 8]) {
+  %z = add(%x, %y)
+  return %z alias %x
+})");
+  EXPECT_EQ(plan.status().code(), Code::kInvalidArgument) << plan.status().ToString();
+  EXPECT_NE(plan.status().ToString().find("x"), std::string::npos);
+}
+
+TEST(Rematerialization, NothingCrossesInAdaptiveLayerNormBackward) {
+  const ProgramPlan plan = Plan(CorpusText("adaptive_layer_norm_backward"), 4);
+  EXPECT_EQ(Kept(plan), "t15.partial t17.partial");  // For the all-reduces.
+}
+
+TEST(Rematerialization, ABoundaryThatIsAskedForStays) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%x: bf16[8, 8]) {
+  %c = cast(%x) {dtype=f32}
+  %s = segment_set(%c)
+  %y = mul(%s, %s)
+  return %y
+})");
+  EXPECT_NE(Kept(plan), "");
+}
+
+TEST(Views, RopeIsOneKernel) {
+  for (const std::string name : {"rope", "rope_half_rotation", "rope_interleaved"})
+    EXPECT_EQ(Work(Plan(CorpusText(name), 4)), "k0") << name;
+}
+
+TEST(Views, ASegmentOfThemIsNoKernel) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%x: f32[6, 4], %w: f32[4, 4]) {
+  %a = linear(%x, %w)
+  %r = reshape(%a) {shape=[2, 3, 4]}
+  %b = broadcast(%r) {is_broadcast_dim=[1, 0, 0, 0]}
+  %q = squeeze(%b) {axes=[0]}
+  %z = reshape(%q) {shape=[6, 4]}
+  %y = linear(%z, %w)
+  return %y
+})");
+  EXPECT_EQ(Work(plan), "linear linear");
+}
+
+TEST(Views, AnInputsReshapeIsStoredNowhere) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%x: f32[6, 4], %v: f32[2, 3, 4], %w: f32[12, 12]) {
+  %r = reshape(%x) {shape=[2, 3, 4]}
+  %a = add(%r, %v)
+  %f = reshape(%a) {shape=[2, 12]}
+  %p = linear(%f, %w)
+  %g = reshape(%p) {shape=[2, 3, 4]}
+  %y = mul(%g, %r)
+  return %y
+})");
+  EXPECT_EQ(Work(plan), "k0 linear k1");
+  EXPECT_EQ(Kept(plan).find('r'), std::string::npos) << Kept(plan);
+}
+
+}  // namespace
+}  // namespace hir::host
