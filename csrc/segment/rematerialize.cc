@@ -1,8 +1,11 @@
 #include "csrc/segment/rematerialize.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "csrc/fusion/axes.h"
 #include "csrc/fusion/element.h"
@@ -55,7 +58,6 @@ bool IsElementwise(const Op& op) {
 std::optional<int64_t> PriceOfElement(const Op& op) {
   if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet) return std::nullopt;
   if (!IsElementwise(op)) return std::nullopt;
-  if (op.results[0]->type->kind != ir::TypeKind::kTensor) return 0;  // Of its own, not of the numbers it is made of.
   fusion::ElementBuilder builder;
   std::vector<const fusion::Element*> index;
   for (size_t i = 0; i < ir::ValueAxes(*op.results[0]->type).size(); ++i)
@@ -65,21 +67,21 @@ std::optional<int64_t> PriceOfElement(const Op& op) {
 
 bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 
-// What is known of all groups, between two changes.
+// Which values are in memory, as groups stand.
 struct Memory {
-  explicit Memory(const ir::Graph& graph, const std::vector<Group>& groups) {
-    for (const Group& group : groups) {
-      written.insert(group.outputs.begin(), group.outputs.end());
-      for (const Value* input : group.inputs) ++readers[input];
-    }
-    for (const ir::Output& output : graph.outputs) returned.insert(output.value);
+  bool IsReturned(const Value* value) const { return returned.contains(value); }
+  int64_t ReadersOf(const Value* value) const {
+    const auto found = readers.find(value);
+    return found == readers.end() ? 0 : found->second;
   }
+  // Whether a group writes it for others.
+  bool IsWritten(const Value* value) const { return ReadersOf(value) > 0 || IsReturned(value); }
+  bool Has(const Value* value) const { return value->def == nullptr || IsWritten(value); }
 
-  bool Has(const Value* value) const { return value->def == nullptr || written.contains(value); }
-
-  std::unordered_set<const Value*> written;  // By some group, for others.
+  std::unordered_map<const Value*, int64_t> readers;  // Groups that have it among their inputs.
   std::unordered_set<const Value*> returned;
-  std::unordered_map<const Value*, int64_t> readers;  // Groups.
+  std::unordered_map<const Op*, size_t> group_of;  // Of ops that something needs. Lookups only, as is the next.
+  std::unordered_map<const Op*, std::pair<int64_t, int64_t>> place;  // Where it stands; copies behind what they copy.
 };
 
 // What is known of ops, whatever the groups.
@@ -113,7 +115,8 @@ class Reader {
   std::vector<Value*> Candidates() const {
     std::vector<Value*> candidates;
     for (Value* input : group_.inputs) {
-      if (input->def != nullptr && prices_.OfComputing(*input->def) < MinCut::kNever && !IsBoundary(input))
+      if (input->def != nullptr && IsTensor(input) && prices_.OfComputing(*input->def) < MinCut::kNever &&
+          !IsBoundary(input))
         candidates.push_back(input);
     }
     std::ranges::stable_sort(candidates,
@@ -127,10 +130,7 @@ class Reader {
       if (std::ranges::find(candidates, input) == candidates.end()) is_read_.insert(input);
     }
     for (const Value* candidate : candidates) cut_.Need(NodeOf(candidate));
-    for (size_t i = 0; i < values_.size(); ++i) {
-      if (values_.size() > kValuesMax) return 0;  // Numbers of the host alone: they are computed, whatever the cut.
-      AddOperands(static_cast<int>(i));
-    }
+    for (size_t i = 0; i < values_.size(); ++i) AddOperands(static_cast<int>(i));
     const MinCut::Cut cut = cut_.Solve();
     if (cut.cost >= MinCut::kNever) return 0;
     std::vector<Value*> computed;
@@ -155,9 +155,10 @@ class Reader {
 
   void Undo() {
     for (const auto& [op, operand, old] : replaced_) op->operands[operand] = old;
-    for (auto it = copies_.rbegin(); it != copies_.rend(); ++it) graph_.body.Erase(*it);
+    for (auto it = copies_.rbegin(); it != copies_.rend(); ++it) graph_.body.Erase(it->first);
   }
-  const std::vector<Op*>& copies() const { return copies_; }
+  // Each with what it is a copy of, in the order in which they read each other.
+  const std::vector<std::pair<Op*, const Op*>>& copies() const { return copies_; }
 
  private:
   // Whether a segment_set reads `value` here: the user wants it in memory.
@@ -172,29 +173,36 @@ class Reader {
     return value->def != nullptr && !memory_.Has(value) && IsSlice(*value->def) && memory_.Has(value->def->operands[0]);
   }
 
+  // A constant of the host has a copy in each group, and a number that nobody makes any more is made again. Other
+  // numbers are taken from where they are: a chain of them is not copied to every reader.
+  bool IsCopied(const Value* value) const {
+    if (value->def == nullptr || IsTensor(value)) return false;
+    return value->def->operands.empty() || !memory_.group_of.contains(value->def);
+  }
+
   // Bytes that this group's reading of `value` moves. The write goes away when no reader is left: each has its share.
-  int64_t PriceOfReading(const Value* value, bool is_computable) const {
+  int64_t PriceOfReading(const Value* value) const {
     if (is_read_.contains(value)) return 0;
-    // A number of the host has no memory to be read from.
-    if (!IsTensor(value)) return is_computable ? MinCut::kNever : 0;
-    const int64_t bytes = prices_.Bytes(value);
-    if (value->def == nullptr || memory_.returned.contains(value)) return bytes;
-    if (!memory_.written.contains(value)) return IsPart(value) ? bytes : 2 * bytes;
+    if (IsCopied(value)) return MinCut::kNever;
+    const int64_t bytes = prices_.Bytes(value);  // None of a number of the host: kernels compute it wherever it is.
+    if (value->def == nullptr || memory_.IsReturned(value) || IsPart(value)) return bytes;
+    if (!memory_.group_of.contains(value->def)) return MinCut::kNever;  // Nobody makes it any more.
+    if (!memory_.IsWritten(value)) return 2 * bytes;
     if (std::ranges::find(group_.inputs, value) == group_.inputs.end() || value->def->info->effects != ir::kPure)
       return bytes;
-    return bytes + bytes / memory_.readers.at(value);
+    return bytes + bytes / memory_.ReadersOf(value);
   }
 
   int NodeOf(const Value* value) {
     const auto found = node_of_.find(value);
     if (found != node_of_.end()) return found->second;
-    const bool may_be = value->def != nullptr && (!IsTensor(value) || std::ssize(values_) < kRematerializedOpsMax);
+    const bool may_be =
+        IsCopied(value) || (value->def != nullptr && IsTensor(value) && std::ssize(values_) < kRematerializedOpsMax);
     const int64_t compute = may_be ? prices_.OfComputing(*value->def) : MinCut::kNever;
-    const bool is_computable = compute < MinCut::kNever;
-    const int node = cut_.AddNode(PriceOfReading(value, is_computable), compute);
+    const int node = cut_.AddNode(PriceOfReading(value), compute);
     node_of_[value] = node;
     values_.push_back(value);
-    is_computable_.push_back(is_computable);
+    is_computable_.push_back(compute < MinCut::kNever);
     return node;
   }
 
@@ -218,11 +226,9 @@ class Reader {
     ir::Builder builder(graph_, graph_.body, op.next);
     HIR_ASSIGN(Op * copy, ir::CloneOp(op, builder, values));
     copy->results[0]->layout = value->layout;
-    copies_.push_back(copy);
+    copies_.emplace_back(copy, &op);
     return remade_[value] = copy->results[0];
   }
-
-  static constexpr size_t kValuesMax = 4 * kRematerializedOpsMax;
 
   struct Replaced {
     Op* op;
@@ -241,7 +247,7 @@ class Reader {
   std::unordered_map<const Value*, int> node_of_;
   std::unordered_set<const Value*> computed_;
   std::unordered_map<const Value*, Value*> remade_;
-  std::vector<Op*> copies_;
+  std::vector<std::pair<Op*, const Op*>> copies_;
   std::vector<Replaced> replaced_;
 };
 
@@ -295,22 +301,20 @@ std::vector<Group> Live(const ir::Graph& graph, const std::vector<Group>& groups
 
 bool Same(const Group& a, const Group& b) { return a.ops == b.ops && a.inputs == b.inputs && a.outputs == b.outputs; }
 
-// `ops` and `copies`, as they stand in the graph.
-std::vector<Op*> InOrder(const ir::Graph& graph, std::vector<Op*> ops, const std::vector<Op*>& copies) {
-  ops.insert(ops.end(), copies.begin(), copies.end());
-  const std::unordered_set<const Op*> wanted(ops.begin(), ops.end());
-  ops.clear();
-  for (Op* op = graph.body.first; op != nullptr; op = op->next) {
-    if (wanted.contains(op)) ops.push_back(op);
-  }
-  return ops;
-}
-
-// The decisions for all groups.
+// The decisions for all groups. What a change of one makes of others is followed from group to group: those that it
+// reads of write other values then, and some of their ops are needed no more.
 class Rematerializer {
  public:
   Rematerializer(ir::Graph& graph, std::vector<Group>& groups, const RematerializeOptions& options)
-      : graph_(graph), groups_(groups), options_(options), prices_(options.sizes), memory_(graph, groups) {}
+      : graph_(graph), groups_(groups), options_(options), prices_(options.sizes) {
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const Value* input : groups[i].inputs) ++memory_.readers[input];
+      for (const Op* op : groups[i].ops) memory_.group_of[op] = i;
+    }
+    for (const ir::Output& output : graph.outputs) memory_.returned.insert(output.value);
+    for (const Op* op = graph.body.first; op != nullptr; op = op->next)
+      memory_.place[op] = {static_cast<int64_t>(memory_.place.size()), 0};
+  }
 
   Status Run(size_t index) {
     const Group& group = groups_[index];
@@ -332,19 +336,82 @@ class Rematerializer {
     Reader reader(graph_, memory_, prices_, groups_[index]);
     HIR_ASSIGN(const size_t computed, reader.Run(candidates));
     if (computed == 0) return 0;
-    // Not only this group: those it reads of write other values then, and some ops are needed no more.
-    std::vector<Group> with_copies = groups_;
-    with_copies[index].ops = InOrder(graph_, groups_[index].ops, reader.copies());
-    with_copies = Live(graph_, with_copies);
-    for (size_t k = 0; k < groups_.size(); ++k) {
-      const Group& group = with_copies[k];
-      if (group.ops.empty() || Same(group, groups_[k]) || options_.fits(group.View(graph_))) continue;
+    before_.clear();
+    before_.emplace(index, groups_[index]);
+    std::vector<Op*>& ops = groups_[index].ops;
+    for (const auto& [copy, original] : reader.copies()) {
+      memory_.place[copy] = {memory_.place.at(original).first, ++copies_};
+      memory_.group_of[copy] = index;
+      ops.push_back(copy);
+    }
+    std::ranges::sort(ops, {}, [this](const Op* op) { return memory_.place.at(op); });
+    Follow(index);
+    for (const auto& [k, group] : before_) {
+      if (groups_[k].ops.empty() || Same(group, groups_[k]) || options_.fits(groups_[k].View(graph_))) continue;
+      Restore();
       reader.Undo();
       return computed;
     }
-    groups_ = std::move(with_copies);
-    memory_ = Memory(graph_, groups_);
     return 0;
+  }
+
+  // Brings `index`, whose ops changed, and all that it bears on, up to date.
+  void Follow(size_t index) {
+    std::set<size_t> pending = {index};
+    while (!pending.empty()) {
+      const size_t at = *pending.rbegin();  // Producers stand before their readers.
+      pending.erase(at);
+      Group next = UpToDate(groups_[at]);
+      before_.emplace(at, groups_[at]);
+      for (const Op* op : groups_[at].ops) memory_.group_of.erase(op);
+      for (const Op* op : next.ops) memory_.group_of[op] = at;
+      Count(groups_[at].inputs, -1, pending);
+      Count(next.inputs, 1, pending);
+      groups_[at] = std::move(next);
+    }
+  }
+
+  void Count(const std::vector<Value*>& inputs, int64_t by, std::set<size_t>& pending) {
+    for (const Value* input : inputs) {
+      const bool was_written = memory_.IsWritten(input);
+      memory_.readers[input] += by;
+      if (input->def == nullptr || was_written == memory_.IsWritten(input)) continue;
+      const auto maker = memory_.group_of.find(input->def);
+      if (maker != memory_.group_of.end() && input->def->info->effects == ir::kPure) pending.insert(maker->second);
+    }
+  }
+
+  // Without the ops that nothing needs, with what it then reads and writes.
+  Group UpToDate(const Group& group) const {
+    std::unordered_set<const Value*> needed, made;
+    Group next;
+    for (auto it = group.ops.rbegin(); it != group.ops.rend(); ++it) {
+      const auto is_needed = [&](const Value* result) { return needed.contains(result) || memory_.IsWritten(result); };
+      if (!std::ranges::any_of((*it)->results, is_needed)) continue;
+      next.ops.push_back(*it);
+      needed.insert((*it)->operands.begin(), (*it)->operands.end());
+    }
+    std::ranges::reverse(next.ops);
+    for (const Op* op : next.ops) made.insert(op->results.begin(), op->results.end());
+    for (const Op* op : next.ops) {
+      for (Value* operand : op->operands) {
+        if (made.insert(operand).second) next.inputs.push_back(operand);
+      }
+      for (Value* value : op->results) {
+        if (memory_.IsWritten(value)) next.outputs.push_back(value);
+      }
+    }
+    return next;
+  }
+
+  void Restore() {
+    for (auto& [k, group] : before_) {
+      for (const Op* op : groups_[k].ops) memory_.group_of.erase(op);
+      for (const Value* input : groups_[k].inputs) --memory_.readers[input];
+      for (const Value* input : group.inputs) ++memory_.readers[input];
+      groups_[k] = std::move(group);
+      for (const Op* op : groups_[k].ops) memory_.group_of[op] = k;
+    }
   }
 
   ir::Graph& graph_;
@@ -352,6 +419,8 @@ class Rematerializer {
   const RematerializeOptions& options_;
   Prices prices_;
   Memory memory_;
+  std::map<size_t, Group> before_;  // Of the change at hand: groups as they were.
+  int64_t copies_ = 0;
 };
 
 }  // namespace
