@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "csrc/base/text.h"
+#include "csrc/base/checked.h"
 #include "csrc/fusion/axes.h"
 #include "csrc/segment/min_cut.h"
 #include "csrc/segment/segment.h"
@@ -30,14 +30,35 @@ const ir::Expr* StoredBytes(ir::ExprPool& pool, const Value& value) {
   return bytes;
 }
 
+// Whether `op` reads operand `index` at indices that are data: an element for each of its own at most.
+bool IsGathered(const Op& op, int index) {
+  return std::ranges::any_of(fusion::AxesOf(op), [index](const fusion::AxisLink& link) {
+    return link.operand == index && link.relation == fusion::AxisRelation::kGathered;
+  });
+}
+
+// At most so many bytes of `value` does `op` read; null: all of it.
+const ir::Expr* PartRead(ir::ExprPool& pool, const Value& value, const Op& op) {
+  if (segment::IsSlice(op)) return StoredBytes(pool, *op.results[0]);
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    if (op.operands[i] == &value && !IsGathered(op, static_cast<int>(i))) return nullptr;
+  }
+  const ir::Expr* bytes = pool.Const(DTypeBytes(value.type->dtype));
+  for (const ir::Axis& axis : op.results[0]->type->axes) {
+    if (axis.kind == ir::AxisKind::kIteration) bytes = pool.Mul(bytes, pool.Import(axis.extent));
+  }
+  return bytes;
+}
+
 // What `ops` read of `value`.
 const ir::Expr* ReadBytes(ir::ExprPool& pool, const Value& value, std::span<Op* const> ops) {
   const ir::Expr* const whole = StoredBytes(pool, value);
   const ir::Expr* parts = pool.Const(0);
   for (const Op* op : ops) {
     if (std::ranges::find(op->operands, &value) == op->operands.end()) continue;
-    if (!segment::IsSlice(*op)) return whole;
-    parts = pool.Add(parts, StoredBytes(pool, *op->results[0]));
+    const ir::Expr* const part = PartRead(pool, value, *op);
+    if (part == nullptr) return whole;
+    parts = pool.Add(parts, part);
   }
   return pool.Min(whole, parts);
 }
@@ -49,7 +70,7 @@ class Floor {
     for (const LoweredSegment& segment : plan.segments) {
       for (const Op* op : segment.group->ops) kind_[op] = segment.kind;
     }
-    for (const Op* op = plan.local.graph->body.first; op != nullptr; op = op->next) Visit(*op);
+    for (Op* op = plan.local.graph->body.first; op != nullptr; op = op->next) Visit(*op);
     for (const ir::Output& output : plan.local.graph->outputs) Need(output.value);
   }
 
@@ -94,7 +115,7 @@ class Floor {
     if (IsComputed(root) && IsTensor(root)) needed_.insert(root);
   }
 
-  void Visit(const Op& op) {
+  void Visit(Op& op) {
     const SegmentKind kind = KindOf(op);
     if (kind == SegmentKind::kView) return;
     int pass = 0;
@@ -114,6 +135,9 @@ class Floor {
       return;
     }
     for (const Value* root : roots) read_in_[root].insert(pass);
+    for (Value* operand : op.operands) {
+      if (IsTensor(operand)) readers_[operand].push_back(&op);
+    }
     const bool ends_pass = Terms(op) > kPassElements;
     for (const Value* result : op.results) {
       pass_[result] = pass + (ends_pass ? 1 : 0);
@@ -164,7 +188,7 @@ class Floor {
 
   int64_t PriceOfReading(const Value* value, int pass) const {
     const int64_t bytes = StorageBytes(value);
-    if (!IsComputed(value)) return bytes;
+    if (!IsComputed(value)) return std::min(bytes, PartsRead(value));
     const Op& op = *value->def;
     if (segment::IsSlice(op) && !IsComputed(Root(op.operands[0]))) return bytes;
     if (MadeIn(value) >= pass) return MinCut::kNever;
@@ -177,8 +201,21 @@ class Floor {
     return bytes + bytes / std::max<int64_t>(later, 1);
   }
 
+  // Of what is in memory before any kernel: by all of them together.
+  int64_t PartsRead(const Value* value) const {
+    const auto readers = readers_.find(value);
+    if (readers == readers_.end()) return StorageBytes(value);  // Views of it are read.
+    ir::ExprPool pool;
+    const auto bytes = ir::Evaluate(ReadBytes(pool, *value, readers->second), [this](std::string_view symbol) {
+      const auto found = sizes_.find(std::string(symbol));
+      return found == sizes_.end() ? segment::kUnknownExtent : found->second;
+    });
+    return bytes.ok() ? *bytes : StorageBytes(value);
+  }
+
   const ProgramPlan& plan_;
   const codegen::Sizes& sizes_;
+  std::unordered_map<const Value*, std::vector<Op*>> readers_;  // Kernels' ops. Lookups only, as all of these.
   std::unordered_map<const Op*, SegmentKind> kind_;
   std::unordered_map<const Value*, int> pass_;
   std::unordered_set<const Value*> ends_pass_;
@@ -219,8 +256,9 @@ std::optional<Traffic> TrafficOf(const ProgramPlan& plan, const codegen::Sizes& 
           const auto found = sizes.find(std::string(symbol));
           return found == sizes.end() ? std::nullopt : std::optional(found->second);
         });
-    if (!bytes.ok()) return std::nullopt;
-    traffic.bytes += *bytes;
+    const std::optional<int64_t> sum = bytes.ok() ? base::CheckedAdd(traffic.bytes, *bytes) : std::nullopt;
+    if (!sum) return std::nullopt;
+    traffic.bytes = *sum;
   }
   // Outputs count in the pass that makes them first; a plan may make them in a later one with less.
   traffic.floor = std::min(Floor(plan, sizes).Bytes(), traffic.bytes);

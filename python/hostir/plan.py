@@ -106,7 +106,7 @@ class Traffic:
     """
 
     bytes: int
-    least: int  # that any plan with the same calls and communications moves
+    least: int  # with the same calls and communications, as host_ir/pipeline/traffic.h reckons it
 
 
 def _time(explanation: Any) -> Time:
@@ -164,7 +164,7 @@ class Plan:
             for m in explanation.memory
         ]
         self.memory_unknown: str = explanation.memory_unknown
-        # None where the plan was made without sizes, or ops run in loops on the host.
+        # None where the plan was made without some size, blocks are not even, or ops run in loops on the host.
         self.traffic: Traffic | None = None
         if explanation.HasField("traffic"):
             self.traffic = Traffic(explanation.traffic.bytes, explanation.traffic.least)
