@@ -15,10 +15,10 @@ const ir::Expr* BytesOf(ir::ExprPool& pool, const ProgramPlan& plan, const Lower
 // Of kernels and library calls; communications count nowhere.
 struct Traffic {
   int64_t bytes = 0;
-  // A reference for plans with these library calls and communications (docs/decisions/0034). Calls read and write once. Between them, values
-  // that a call or the program's caller needs are made in one pass over memory for each of the longest sequence of
-  // calls before them, which reads what is least: a minimum cut, with the write of what is kept between passes. A sum
-  // of more than kPassElements terms has to be over before the pass that needs it.
+  // A reference for plans with these library calls and communications (docs/decisions/0034). Calls read and write
+  // once. Between them, values that a call or the program's caller needs are made in one pass over memory for each of
+  // the longest sequence of calls before them, which reads what is least: a minimum cut, with the write of what is kept
+  // between passes. A sum of more than kPassElements terms has to be over before the pass that needs it.
   int64_t floor = 0;
 };
 inline constexpr int64_t kPassElements = int64_t{1} << 16;

@@ -1,5 +1,5 @@
-// Goal: plans keep what is promised of forwarding, of inputs with broadcast axes, of rematerialization, of views: a test
-// a promise, on whole programs. (Random numbers are by counters: a kernel that makes them again makes the same.)
+// Goal: plans keep what is promised of forwarding, of inputs with broadcast axes, of rematerialization, of views: a
+// test a promise, on whole programs. (Random numbers are by counters: a kernel that makes them again makes the same.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
