@@ -9,7 +9,7 @@
 namespace hir::host {
 
 // Bytes that the launches or the call of `segment` read and write: each tensor once a launch, of one that is read at
-// slices or indices alone no more than these, and workspaces. 0 for views and loops. Of one iteration, inside of a loop.
+// slices or indices alone no more than these, and workspaces. 0 for views and loops. Of one iteration, inside a loop.
 const ir::Expr* BytesOf(ir::ExprPool& pool, const ProgramPlan& plan, const LoweredSegment& segment);
 
 // Of kernels and library calls; communications count nowhere.
