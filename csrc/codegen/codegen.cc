@@ -111,7 +111,7 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
 
 Verdict Accepts(const segment::GroupView& group) {
   const Structure structure = Analyse(group, AxisClasses(group));
-  return {structure.reason.empty(), structure.reason, structure.schedule};
+  return {structure.reason.empty(), structure.reason, structure.schedule, structure.is_starved};
 }
 
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,

@@ -19,8 +19,9 @@ namespace hir::codegen {
 // that are constants.
 struct Verdict {
   bool accepted = false;
-  std::string reason;    // When refused, for `explain`.
-  std::string schedule;  // When accepted: "pointwise", "reduction", "normalization", ...
+  std::string reason;       // When refused, for `explain`.
+  std::string schedule;     // When accepted: "pointwise", "reduction", "normalization", ...
+  bool is_starved = false;  // Whatever the sizes of symbols, it keeps few processors busy: better several kernels.
 };
 Verdict Accepts(const segment::GroupView& group);
 

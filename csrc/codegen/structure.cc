@@ -100,11 +100,21 @@ class Analysis {
     }
     candidates.push_back(all_reduced);
     const int innermost = InnermostOf(domain);
+    const auto may_be = [&](const std::vector<int>& rows) {
+      return !rows.empty() && !Contains(rows, innermost) && AreRows(rows);
+    };
+    const std::vector<int>* chosen = nullptr;
     for (const std::vector<int>& rows : candidates) {
-      if (!rows.empty() && !Contains(rows, innermost) && AreRows(rows) && !AreFewAndLong(domain, rows)) {
-        SetRows(domain, rows);
-        return CheckColumns();
-      }
+      if (!may_be(rows)) continue;
+      if (chosen == nullptr) chosen = &rows;
+      if (AreFewAndLong(domain, rows)) continue;
+      chosen = &rows;
+      break;
+    }
+    if (chosen != nullptr) {
+      result_.is_starved = AreFewAndLong(domain, *chosen);
+      SetRows(domain, *chosen);
+      return CheckColumns();
     }
     for (const Reduction& reduction : result_.reductions) {
       if (SameSet(reduction.kept, first.kept)) continue;

@@ -51,8 +51,9 @@ struct OutputPlace {
 };
 
 struct Structure {
-  std::string reason;    // Not empty: the group does not fit one kernel.
-  std::string schedule;  // "scalar", "pointwise", "reduction", "normalization", "inner-outer"
+  std::string reason;       // Not empty: the group does not fit one kernel.
+  std::string schedule;     // "scalar", "pointwise", "reduction", "normalization", "inner-outer"
+  bool is_starved = false;  // It has few long rows, which parts of the grid go through in order.
   std::vector<Reduction> reductions;
   // Classes that all reductions keep; of "inner-outer": all but the columns, ordered so that each reduction over rows
   // keeps the first few.

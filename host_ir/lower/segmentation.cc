@@ -173,7 +173,8 @@ std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const G
                                               const GroupView& merged, const segment::Sizes& sizes) {
   const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged, sizes);
   if (!gain || AreOneCall(merged)) return gain;
-  if (!codegen::Accepts(merged).accepted) return std::nullopt;
+  const codegen::Verdict verdict = codegen::Accepts(merged);
+  if (!verdict.accepted || verdict.is_starved) return std::nullopt;
   if (StarvesBesideASum(merged, sizes)) return std::nullopt;
   const bool strangers = gain->bytes == 0 && !Reads(consumer, producer);
   if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule) return std::nullopt;

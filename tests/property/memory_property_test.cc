@@ -21,7 +21,7 @@ struct Kind {
 
 TEST(Memory, OfRandomPrograms) {
   const Kind kinds[] = {{{}, 1}, {{2}, 2}, {{2, 2}, 4}};
-  const Seeds seeds = SeedsFromEnvironment({.first = 50000, .count = 200});
+  const Seeds seeds = SeedsFromEnvironment({.first = 50000, .count = 500});
   int64_t refused = 0, pools = 0, above = 0, side_by_side = 0, missed = 0;
   double worst = 1;
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
