@@ -17,7 +17,7 @@ from hostir import DataType, FusionDefinition
 
 T = TypeVar("T")
 
-# Of an element, by dtype: of its own magnitude and that of the whole output. bf16 rounds by 2e-3.
+# An element may be off, by dtype, by so much of its own magnitude and that of the whole output. bf16 rounds by 2e-3.
 TOLERANCES = {"bf16": 5e-3, "f32": 1e-4}
 DTYPES: dict[str, Any] = {"bf16": DataType.BFloat16, "f32": DataType.Float, "i64": DataType.Int}
 # Extents are whole numbers as they come, multiples of a vector, and powers of two.

@@ -153,7 +153,7 @@ def optimiser(d: Draw) -> Drawn:
 
     def adam_step(ops: Any, w: Any, grad: Any, m: Any, v: Any) -> list[Any]:
         new_m, new_v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad * grad
-        # Of step 10: the moments over 1 - beta ** 10.
+        # At step 10: the moments over 1 - beta ** 10.
         step = (new_m / (1 - 0.9**10)) / (ops.sqrt(new_v / (1 - 0.999**10)) + 1e-8)
         return [w - 0.001 * (step + 0.01 * w), new_m, new_v]
 

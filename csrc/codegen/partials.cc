@@ -35,7 +35,7 @@ constexpr int64_t kLongRowGpu = 131072;
 constexpr int64_t kLongTripsAgain = 4096;
 constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
 constexpr int64_t kLongRowAgainCpu = 262144;
-// Of a row that has no other beside it: one core would work, and all others wait.
+// The same for a row that has no other beside it: one core would work, and all others wait.
 constexpr int64_t kLongRowAloneCpu = 32768;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;

@@ -92,7 +92,7 @@ MinCut::Cut MinCut::Solve() {
       if (cut.cost >= kNever) break;
     }
   }
-  // What the sink can still be reached from is its side: the smallest there is.
+  // The sink's side is all that it can still be reached from: the smallest there is.
   std::vector<char> needed(edges_of_.size(), 0);
   needed[kSink] = 1;
   std::vector<int> reached = {kSink};

@@ -23,7 +23,7 @@ class MinCut {
     int64_t cost = 0;  // From kNever on: there is none.
     std::vector<Choice> choices;
   };
-  // Of equal cuts that which computes least.
+  // The one that computes least, of equal cuts.
   Cut Solve();
 
  private:

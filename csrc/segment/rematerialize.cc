@@ -30,7 +30,7 @@ int64_t BytesInTimeOf(fusion::Prim prim) {
   return is_short ? 4 : 16;
 }
 
-// Of one element of the result; nothing where a reduction makes it.
+// The price of one element of the result; nothing where a reduction makes it.
 std::optional<int64_t> BytesInTimeOf(const fusion::Element* element) {
   if (element->kind == fusion::Element::Kind::kReduce) return std::nullopt;
   int64_t bytes = element->kind == fusion::Element::Kind::kPrim ? BytesInTimeOf(element->prim) : 0;
@@ -84,7 +84,7 @@ struct Memory {
   std::unordered_map<const Op*, std::pair<int64_t, int64_t>> place;  // Where it stands; copies behind what they copy.
 };
 
-// What is known of ops, whatever the groups.
+// Facts of ops, whatever the groups.
 class Prices {
  public:
   explicit Prices(const Sizes& sizes) : sizes_(sizes) {}
@@ -105,13 +105,13 @@ class Prices {
   std::unordered_map<const Op*, std::optional<int64_t>> of_element_;
 };
 
-// What one group reads and computes again.
+// The decisions for one group: which values it reads, which it computes again.
 class Reader {
  public:
   Reader(ir::Graph& graph, const Memory& memory, Prices& prices, const Group& group)
       : graph_(graph), memory_(memory), prices_(prices), group_(group) {}
 
-  // What the group reads and might compute, the largest first.
+  // Values that the group reads and might compute, the largest first.
   std::vector<Value*> Candidates() const {
     std::vector<Value*> candidates;
     for (Value* input : group_.inputs) {
@@ -331,7 +331,7 @@ class Rematerializer {
   }
 
  private:
-  // Of `candidates` those that the group would compute, and cannot: it is as before. 0: what could be done was.
+  // The number of `candidates` that the group would compute, and cannot: it is as before. 0: what could be done was.
   Result<size_t> Try(size_t index, const std::vector<Value*>& candidates) {
     Reader reader(graph_, memory_, prices_, groups_[index]);
     HIR_ASSIGN(const size_t computed, reader.Run(candidates));

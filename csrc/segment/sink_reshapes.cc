@@ -23,7 +23,7 @@ bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kT
 
 bool IsStretched(const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast && !axis.extent->IsConst(1); }
 
-// Of each axis of the result of a reshape that joins neighbours, and does nothing else: how many it joins. Else empty.
+// How many axes each of the result joins, of a reshape that joins neighbours and does nothing else. Else empty.
 std::vector<size_t> JoinedAxes(const Op& op) {
   if (fusion::CodeOf(op) != FusionOp::kReshape) return {};
   const std::vector<Axis> axes = ir::ValueAxes(*op.operands[0]->type);

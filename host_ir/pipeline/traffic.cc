@@ -50,7 +50,7 @@ const ir::Expr* PartRead(ir::ExprPool& pool, const Value& value, const Op& op) {
   return bytes;
 }
 
-// What `ops` read of `value`.
+// Bytes that `ops` read of `value`.
 const ir::Expr* ReadBytes(ir::ExprPool& pool, const Value& value, std::span<Op* const> ops) {
   const ir::Expr* const whole = StoredBytes(pool, value);
   const ir::Expr* parts = pool.Const(0);
@@ -147,7 +147,7 @@ class Floor {
     }
   }
 
-  // That each element of the result is made of, by a reduction.
+  // Elements that a reduction makes each one of the result of.
   int64_t Terms(const Op& op) const {
     double terms = 1;
     for (const fusion::AxisLink& link : fusion::AxesOf(op)) {
@@ -201,7 +201,7 @@ class Floor {
     return bytes + bytes / std::max<int64_t>(later, 1);
   }
 
-  // Of what is in memory before any kernel: by all of them together.
+  // Bytes that all kernels together read of what is in memory before any of them.
   int64_t PartsRead(const Value* value) const {
     const auto readers = readers_.find(value);
     if (readers == readers_.end()) return StorageBytes(value);  // Views of it are read.

@@ -12,7 +12,7 @@ namespace hir::host {
 // slices or indices alone no more than these, and workspaces. 0 for views and loops. Of one iteration, inside a loop.
 const ir::Expr* BytesOf(ir::ExprPool& pool, const ProgramPlan& plan, const LoweredSegment& segment);
 
-// Of kernels and library calls; communications count nowhere.
+// Bytes of kernels and library calls; communications count nowhere.
 struct Traffic {
   int64_t bytes = 0;
   // A reference for plans with these library calls and communications (docs/decisions/0034). Calls read and write
