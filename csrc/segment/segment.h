@@ -37,7 +37,7 @@ struct Group {
 using Sizes = std::map<std::string, int64_t>;
 inline constexpr int64_t kUnknownExtent = 1024;
 
-// What merging saves; larger is better, bytes first.
+// The gain of a merge; larger is better, bytes first.
 struct Gain {
   int64_t bytes = 0;
   int64_t launches = 0;

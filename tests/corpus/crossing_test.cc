@@ -23,7 +23,7 @@ using host::SegmentKind;
 
 bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 
-// What one element is made of: an element of one tensor, in place or broadcast, by arithmetic that costs nothing.
+// An element of its result is one of a single tensor, in place or broadcast, by arithmetic that costs nothing.
 bool IsCheapUnary(const ir::Op& op) {
   static const std::unordered_set<std::string_view> kCheap = {"cast",  "neg", "abs", "broadcast", "broadcast_in_dim",
                                                               "add",   "sub", "mul", "expand",    "squeeze",

@@ -463,13 +463,12 @@ def worker_in_a_kernel(world: World, fault: str, into: Situation) -> None:
             world.a.run(fd, arrays, wait=True)
         with hit(fault, world.worker(world.ranks - 1)) as into.how:
             run = Request(lambda: world.a.run(fd, arrays, wait=True))
-            began = time.monotonic()
             if not world.on_gpus:  # A host that is slow need not hold up its device.
                 until(lambda: world.status()["run_under_way"]["slow"], "Status says that it is slow", SLOW_S)
                 until(lambda: " under way for " in world.log.read_text(), "the log has it too")
             beside(world, into.outcomes)
-        # It has all of its time again: to its end at a twentieth it would take as long as a machine is busy.
-        into.outcomes["run"] = run.since(began)
+        # From when it has all of its time again: to its end at a twentieth it would take as long as a machine is busy.
+        into.outcomes["run"] = run.since(time.monotonic())
         into.outcomes["heal"] = outcome_of(world.right)
         assert world.status()["generation"] == generation, "one that is slow is replaced by nobody"
         return
@@ -697,7 +696,7 @@ _STUCK_IN_A_COMMUNICATION = _with(
     )
 )
 _BESIDE_A_CLIENT = _with(run=Wanted(within=HEAL_S))  # Behind its run that is under way.
-_SLOW = {request: Wanted(within=SLOW_S + 30) for request in REQUESTS}
+_SLOW = {request: Wanted(within=30) for request in REQUESTS}
 EXPECTED: dict[tuple[str, str], dict[str, Wanted]] = {
     # A run that begins in the milliseconds before the death is seen ends with it.
     ("kill", "worker at rest"): _with(run=Wanted("OK|UNAVAILABLE", _DIED, HEAL_S)),

@@ -42,7 +42,7 @@ TEST(Parts, GoAlongWhatIsReadContiguously) {
             "2048*%4 + 2048)):");
 }
 
-// Of a norm and what is divided by it: alone a row is cut from 32768 elements on, beside others from 262144.
+// A norm, and what is divided by it: alone a row is cut from 32768 elements on, beside others from 262144.
 TEST(Parts, OneRowIsCutEarlier) {
   const auto divided = [](const std::string& shape, const std::string& axis) {
     const bool alone = axis == "0";

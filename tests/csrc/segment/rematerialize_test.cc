@@ -187,7 +187,7 @@ fusion @f(%x: f32[i0, 8], %v: f32[b, 8]) {
     const Status status = Rematerialize(
         *graph, groups, {.fits = Anything, .is_view = [](const ir::Op&) { return false; }, .sizes = {{"i0", size}}});
     EXPECT_TRUE(status.ok());
-    // Of one row the difference is read: it takes no more than v.
+    // The difference of one row is read: it takes no more than v.
     EXPECT_EQ(Boundaries(groups), size == 1 ? "v x -> c s; c s -> y" : "v x -> s; s v x -> y");
   }
 }

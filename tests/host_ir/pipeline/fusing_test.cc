@@ -42,7 +42,7 @@ std::string Work(const ProgramPlan& plan) {
   return base::Join(names, " ");
 }
 
-// What kernels write, by name; only what is not returned.
+// Names of what kernels write and the program does not return.
 std::string Kept(const ProgramPlan& plan) {
   std::vector<std::string_view> names;
   for (const LoweredSegment& segment : plan.segments) {
@@ -93,7 +93,7 @@ TEST(Forwarding, OfAFullTensor) {
   EXPECT_EQ(Kept(Plan(AroundAProduct("  %half = full() {shape=[8, 8], value=0.5, dtype=f32}\n", "half"))), "a");
 }
 
-// What is returned is made once for the caller; a reader that has it cheaper from what it is made of reads that.
+// A returned value is made once for the caller; a reader that has it cheaper from its source reads that.
 TEST(Forwarding, WhatIsReturnedIsWrittenOnce) {
   const ProgramPlan plan = Plan(R"(
 fusion @f(%x: bf16[8, 8], %w: f32[8, 8]) {
