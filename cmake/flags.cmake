@@ -39,8 +39,9 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(hir_flags INTERFACE Threads::Threads)
 if(HIR_SANITIZE)
+  # -O1: at -O2 GCC's flow passes take half of the time that instrumented code compiles for (9.2 s of a file, 5.5).
   target_compile_options(hir_flags INTERFACE -fsanitize=${HIR_SANITIZE} -fno-omit-frame-pointer
-                         -fno-sanitize-recover=all)
+                         -fno-sanitize-recover=all -O1)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # Its flow warnings err on instrumented code; other builds keep them.
     target_compile_options(hir_flags INTERFACE -Wno-maybe-uninitialized -Wno-stringop-overflow)
   endif()

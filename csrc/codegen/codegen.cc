@@ -64,7 +64,13 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
   return AddLaunch(plan, second, Cat(name, ".1"), std::move(of_partials));
 }
 
-// Reductions part by part: see partials.cc. `region` is what MakeReductionRegion made of `builder`, which decided so.
+Region MakeJoined(NestBuilder& builder) {
+  Region region = MakeReductionRegion(builder);
+  JoinLoops(builder, region);
+  return region;
+}
+
+// Reductions part by part: see partials.cc. `region` is what MakeJoined made of `builder`, which decided so.
 Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
                    const std::string& name, const Strides& strides, NestBuilder& builder, Region region,
                    KernelPlan& plan) {
@@ -88,7 +94,7 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
   };
   const auto anew = [&](const auto& make) {
     NestBuilder own(group, classes, structure, plan.target, plan.sizes, strides);
-    Region whole = MakeReductionRegion(own);
+    Region whole = MakeJoined(own);
     return launch(own, std::move(whole), make);
   };
   std::vector<Kept> parts;
@@ -137,7 +143,7 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
     }
   }
   if (!structure.reductions.empty()) {
-    Region region = MakeReductionRegion(builder);
+    Region region = MakeJoined(builder);
     if (!region.phases.empty() && WantsParts(builder, region)) {
       HIR_TRY(PlanInParts(group, classes, structure, name, strides, builder, std::move(region), plan));
       return plan;

@@ -56,6 +56,14 @@ class NestBuilder {
   // The index at which the result of an accumulator is loaded.
   const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const { return row_index_.at(accumulator); }
 
+  // Those rebuilt, as by Rewrite.
+  template <typename Leaf>
+  void RewriteRowIndices(const Leaf& leaf) {
+    for (auto& [value, index] : row_index_) {
+      for (const Element*& at : index) at = Rewrite(at, leaf);
+    }
+  }
+
   // A tensor of the kernel's own, of `axes`. `name` lives as long as the program.
   const ir::Value* MakeValue(DType dtype, std::vector<ir::Axis> axes, std::string_view name = {});
   // The slot of an output or workspace; made when asked for the first time.
@@ -108,7 +116,7 @@ const fusion::Element* NestBuilder::Rewrite(const Element* element, const Leaf& 
       for (const Element* arg : e->args) args.push_back(self(self, arg));
       fusion::ElementBuilder& builder = nest_->elements;
       if (e->kind == Element::Kind::kPrim) {
-        made = builder.Apply(e->prim, args);
+        made = e->of_place ? builder.DividePlace(e->prim, args[0], args[1]) : builder.Apply(e->prim, args);
       } else if (e->kind == Element::Kind::kConvert) {
         made = builder.Convert(e->dtype, args[0]);
       } else if (e->kind == Element::Kind::kLoad) {

@@ -258,6 +258,7 @@ int64_t TripsOf(const Loop& loop, int64_t otherwise) {
 }
 
 void AddRegion(NestBuilder& builder, Region region) {
+  JoinLoops(builder, region);
   // On a GPU threads share what blocks of columns share here: its emission lays the loops out.
   if (builder.target().kind == Target::Kind::kCpu) Layout(builder, region).Run();
   builder.nest().regions.push_back(std::move(region));

@@ -79,8 +79,12 @@ RowSums AddRowsInParts(NestBuilder& builder);
 // Second launch: the parts together, and what depends on them.
 void AddSumsOfParts(NestBuilder& builder, const RowSums& sums);
 
-// region_axes.cc: chooses the axis that is innermost, splits what is too long, and what is parallel from what is not;
-// adds the region. For GPUs adds it as it is.
+// join_loops.cc: loops of the grid, or of all phases that have either, become one where every access, results of
+// reductions included, runs through them side by side. Elements of values that are made behind it know nothing of it.
+void JoinLoops(NestBuilder& builder, Region& region);
+
+// region_axes.cc: joins loops, chooses the axis that is innermost, splits what is too long, and what is parallel from
+// what is not; adds the region. For GPUs adds it with its loops joined.
 // REQUIRES: grid holds every loop outside the phases and serial is empty, or serial is decided; columns are empty.
 void AddRegion(NestBuilder& builder, Region region);
 

@@ -14,8 +14,15 @@ namespace {
 constexpr int64_t kUnknownTrips = 512;
 constexpr int64_t kGrainElements = 16384;  // About 5 us of work: a thread of its own pays from there.
 
-int64_t Trips(const Loop& loop) {
-  return loop.begin->IsConst(0) && loop.end->IsConst() ? std::max<int64_t>(loop.end->value, 1) : kUnknownTrips;
+// Those of a block, whose end is the lesser of two, are as many as it has where it is whole.
+int64_t Trips(const ir::ExprPool& pool, const Loop& loop) {
+  std::optional<int64_t> trips = pool.Difference(loop.end, loop.begin);
+  if (loop.end->kind == ir::ExprKind::kMin) {
+    for (const ir::Expr* end : loop.end->args) {
+      if (!trips) trips = pool.Difference(end, loop.begin);
+    }
+  }
+  return std::max<int64_t>(trips.value_or(kUnknownTrips), 1);
 }
 
 // The fewest items of a launch's grid worth a thread.
@@ -25,10 +32,10 @@ int64_t GrainOf(const LoopNest& nest) {
     int64_t work = 0;
     for (const Phase& phase : region.phases) {
       int64_t trips = region.columns ? region.columns_max : 1;
-      for (const Loop& loop : phase.loops) trips = std::min(trips * Trips(loop), kGrainElements);
+      for (const Loop& loop : phase.loops) trips = std::min(trips * Trips(nest.exprs, loop), kGrainElements);
       work += trips;
     }
-    for (const Loop& loop : region.serial) work = std::min(work * Trips(loop), kGrainElements);
+    for (const Loop& loop : region.serial) work = std::min(work * Trips(nest.exprs, loop), kGrainElements);
     grain = std::min(grain, kGrainElements / std::clamp<int64_t>(work, 1, kGrainElements));
   }
   return std::clamp<int64_t>(grain, 1, kGrainElements);

@@ -295,6 +295,7 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
   for (size_t k = 0; k < phase.accumulators.size(); ++k) {
     results_[phase.accumulators[k].value] = {&phase.accumulators[k], {}, arrays[k]};
   }
+  EmitSavedColumns();
 }
 
 }  // namespace hir::codegen::cpu

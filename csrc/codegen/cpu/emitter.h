@@ -194,7 +194,10 @@ class Emitter {
 
   // saved.cc: what a phase computes at a cost and a later one needs again is kept, an element for every trip.
   void ChooseSaved(const Region& region);
-  void EmitSaves();  // In the innermost loop of the phase that computes it.
+  void ChooseSavedColumns(const Region& region);
+  int64_t ColumnsIn(const Region& region) const;  // Of a block, in whole vectors.
+  void EmitSaves();                               // In the innermost loop of the phase that computes it.
+  void EmitSavedColumns();                        // Behind the loops of a phase, over the columns.
   V EmitSaved(const Element* element, size_t level);
   bool IsSaved(const Element* element) const;  // By an earlier phase.
 
@@ -287,6 +290,7 @@ class Emitter {
     int variable = -1;
     std::string array;
   };
+  const ir::Expr* PlaceOfSaved(const Saved& saved);  // In its array.
   std::unordered_map<const Element*, Saved> saved_;
   std::vector<const Element*> saved_order_;
   struct Prefetched {

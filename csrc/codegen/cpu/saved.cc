@@ -1,5 +1,9 @@
 // Elements that one phase of a row computes and a later one needs again: softmax sums exponentials and then divides
 // them. Those that cost more than a store and a load are kept, a row of them, on the stack.
+//
+// Beside blocks of columns it is what their results make: a norm's 1 / sqrt(variance + eps) is the same in all trips of
+// the loops of the phase that scales by it, and is computed once a column. (RMS norm in bfloat16 of 2x248x20640 over
+// the middle axis: 2.9 to 1.75 ms.)
 #include <algorithm>
 #include <unordered_set>
 
@@ -34,6 +38,14 @@ std::unordered_set<const Element*> ElementsOf(const Phase& phase) {
   return seen;
 }
 
+// Of what stays the same in a loop.
+bool IsSlow(const Element* element) {
+  const bool divides = element->kind == Element::Kind::kPrim && element->prim == Prim::kDiv;
+  const bool computes =
+      element->kind == Element::Kind::kPrim && element->prim >= Prim::kPow && element->prim <= Prim::kLgamma;
+  return IsFloat(element->dtype) && (divides || computes);
+}
+
 bool HasCost(const Element* element, std::unordered_map<const Element*, bool>& known) {
   const auto found = known.find(element);
   if (found != known.end()) return found->second;
@@ -47,7 +59,10 @@ bool HasCost(const Element* element, std::unordered_map<const Element*, bool>& k
 void Emitter::ChooseSaved(const Region& region) {
   saved_.clear();
   saved_order_.clear();
-  if (region.columns) return;
+  if (region.columns) {
+    ChooseSavedColumns(region);
+    return;
+  }
   std::unordered_map<const Element*, bool> costs;
   int64_t bytes = 0;  // Of those saved.
   std::vector<std::unordered_set<const Element*>> elements;
@@ -91,6 +106,67 @@ void Emitter::ChooseSaved(const Region& region) {
   element_variables_.clear();  // Results of accumulators were not known yet.
 }
 
+void Emitter::ChooseSavedColumns(const Region& region) {
+  std::unordered_map<const ir::Value*, size_t> made;  // Results, by phase.
+  for (size_t q = 0; q < region.phases.size(); ++q) {
+    const Phase& phase = region.phases[q];
+    for (const Accumulator& accumulator : phase.accumulators) made[accumulator.value] = q;
+    const std::unordered_set<const Element*> elements = ElementsOf(phase);
+    const bool is_guarded = std::ranges::any_of(elements, [&](const Element* e) {
+      return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && math_.GuardsSides(e);
+    });
+    if (phase.loops.empty() || is_guarded) continue;
+    uint64_t inner = 0;
+    for (const Loop& loop : phase.loops) inner |= BitOf(loop.variable);
+    std::unordered_map<const Element*, bool> costs;
+    const auto is_slow = [&](const auto& self, const Element* e) -> bool {
+      const auto [at, added] = costs.try_emplace(e, IsSlow(e));
+      if (!added || at->second) return at->second;
+      const bool below = std::ranges::any_of(e->args, [&](const Element* arg) { return self(self, arg); });
+      return costs[e] = below;
+    };
+    std::unordered_set<const Element*> seen;
+    const auto visit = [&](const auto& self, const Element* e) -> void {
+      if (!seen.insert(e).second || !is_slow(is_slow, e) || saved_.contains(e)) return;
+      std::unordered_set<const Element*> below;
+      Collect(e, below);
+      size_t last = region.phases.size();  // Whose results it waits for.
+      for (const Element* part : below) {
+        const auto result = made.find(part->value);
+        if (part->kind == Element::Kind::kLoad && result != made.end())
+          last = last == region.phases.size() ? result->second : std::max(last, result->second);
+      }
+      if (IsFloat(e->dtype) && last < q && (VariablesOf(e) & inner) == 0) {
+        saved_[e] = {last, region.columns->variable, writer_.Alloca(TypeOf(e->dtype), ColumnsIn(region))};
+        saved_order_.push_back(e);
+        return;
+      }
+      for (const Element* arg : e->args) self(self, arg);
+    };
+    for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+    for (const Store& store : phase.stores) visit(visit, store.value);
+  }
+  element_variables_.clear();  // Results of accumulators were not known yet.
+}
+
+int64_t Emitter::ColumnsIn(const Region& region) const {
+  const int64_t line = target_.vector_bytes;
+  return (region.columns_max + line - 1) / line * line;
+}
+
+void Emitter::EmitSavedColumns() {
+  const Loop& columns = *region_->columns;
+  if (std::ranges::none_of(saved_order_, [&](const Element* e) { return saved_.at(e).phase == phase_; })) return;
+  EmitVectors(columns.variable, pool_.Import(columns.begin), pool_.Import(columns.end), {.lanes = LanesFor(columns)},
+              [&](int) { EmitSaves(); });
+}
+
+const ir::Expr* Emitter::PlaceOfSaved(const Saved& saved) {
+  const ir::Expr* at = pool_.Symbol(VariableSymbol(saved.variable));
+  const bool is_column = region_->columns && region_->columns->variable == saved.variable;
+  return is_column ? pool_.Sub(at, pool_.Import(region_->columns->begin)) : at;
+}
+
 bool Emitter::IsSaved(const Element* element) const {
   const auto found = saved_.find(element);
   return found != saved_.end() && found->second.phase < phase_;
@@ -102,7 +178,7 @@ void Emitter::EmitSaves() {
     if (saved.phase != phase_) continue;
     V value = writer_.Splat(Here(), EmitElement(element, 0), lanes_.count);
     if (lanes_.paired) value = EmitInMemoryOrder(value);
-    const V at = EmitExpr(pool_.Symbol(VariableSymbol(saved.variable)));
+    const V at = EmitExpr(PlaceOfSaved(saved));
     const V address = AddressOf(saved.array, value.type, at, Here());
     base::Append(Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ", BytesOf(value.type), "\n");
   }
@@ -111,7 +187,7 @@ void Emitter::EmitSaves() {
 V Emitter::EmitSaved(const Element* element, size_t level) {
   const Saved& saved = saved_.at(element);
   const Tensor array = {.dtype = element->dtype, .strides = {}};
-  return LoadFrom(array, saved.array, pool_.Symbol(VariableSymbol(saved.variable)), 0, level);
+  return LoadFrom(array, saved.array, PlaceOfSaved(saved), 0, level);
 }
 
 }  // namespace hir::codegen::cpu

@@ -1,0 +1,229 @@
+// Loops that every access runs through side by side become one: the images, rows and columns of a tensor of four axes
+// are one loop where nothing tells them apart. What is left is the iteration space that memory sees, so that short
+// innermost axes cost nothing and shapes that differ in name alone get one kernel.
+//
+// The outer variable `a` and the inner `b` are joined where each index expression of the region is the same with
+// a = 0 and b = a * extent(b) + b. Then a is 0 and b runs over both extents. Indices of single axes may go beyond the
+// axis' extent from there on; addresses are what they were.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "csrc/codegen/index_math.h"
+#include "csrc/codegen/schedules.h"
+
+namespace hir::codegen {
+namespace {
+
+using fusion::Element;
+
+class Joiner {
+ public:
+  Joiner(NestBuilder& builder, Region& region)
+      : builder_(builder), pool_(builder.nest().exprs), region_(region), math_(pool_) {}
+
+  void Run() {
+    if (region_.grid.size() < 2 &&
+        std::ranges::all_of(region_.phases, [](const Phase& p) { return p.loops.size() < 2; }))
+      return;
+    for (const auto* loops : Lists()) {
+      for (const Loop& loop : *loops) AddLoop(loop);
+    }
+    ForEachRoot([&](const Element*& root) { AddUses(root); });
+    ForEachStore([&](int tensor, std::vector<const Element*>& index) {
+      AddAccess(index, builder_.nest().tensors[static_cast<size_t>(tensor)].strides);
+    });
+    while (JoinOne()) {
+    }
+    if (!joined_.empty()) Replace();
+  }
+
+ private:
+  std::vector<std::vector<Loop>*> Lists() {
+    std::vector<std::vector<Loop>*> lists = {&region_.grid, &region_.serial, &region_.ahead.loops};
+    for (Phase& phase : region_.phases) lists.push_back(&phase.loops);
+    return lists;
+  }
+
+  template <typename Visit>
+  void ForEachRoot(const Visit& visit) {
+    const auto of_phase = [&](Phase& phase) {
+      for (Accumulator& accumulator : phase.accumulators) visit(accumulator.body);
+      for (Carried& carried : phase.carried) visit(carried.accumulator.body);
+      for (Store& store : phase.stores) visit(store.value);
+    };
+    for (Phase& phase : region_.phases) of_phase(phase);
+    of_phase(region_.ahead);
+  }
+
+  template <typename Visit>
+  void ForEachStore(const Visit& visit) {
+    const auto of_phase = [&](Phase& phase) {
+      for (Carried& carried : phase.carried) visit(carried.tensor, carried.index);
+      for (Store& store : phase.stores) visit(store.tensor, store.index);
+    };
+    for (Phase& phase : region_.phases) of_phase(phase);
+    of_phase(region_.ahead);
+  }
+
+  void AddLoop(const Loop& loop) {
+    math_.SetRange(loop.variable, loop.begin, pool_.Sub(loop.end, pool_.Const(1)));
+    for (const ir::Expr* bound : {loop.begin, loop.end, loop.step}) {
+      if (bound != nullptr) AddUse(bound);
+    }
+  }
+
+  void AddUse(const ir::Expr* expr) {
+    if (known_.insert(expr).second) uses_.push_back(expr);
+  }
+
+  // The expressions that `element` is made of, as large as they are.
+  void AddUses(const Element* element) {
+    if (!seen_.insert(element).second) return;
+    if (element->kind == Element::Kind::kLoad) {
+      AddAccess(element->args, builder_.StridesOf(*element->value));
+    } else if (const ir::Expr* expr = math_.ToExpr(element)) {
+      AddUse(expr);
+    } else {
+      for (const Element* arg : element->args) AddUses(arg);
+    }
+  }
+
+  void AddAccess(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides) {
+    const ir::Expr* offset = pool_.Const(0);
+    for (size_t i = 0; i < index.size(); ++i) {
+      const ir::Expr* at = math_.ToExpr(index[i]);
+      if (at == nullptr) {
+        AddUses(index[i]);
+      } else {
+        offset = pool_.Add(offset, pool_.Mul(at, strides[i]));
+      }
+    }
+    AddUse(offset);
+  }
+
+  // The first pair that can be joined.
+  bool JoinOne() {
+    std::vector<std::pair<Loop, Loop>> pairs;
+    const auto add_pairs = [&](const std::vector<Loop>& loops) {
+      for (const Loop& b : loops) {
+        for (const Loop& a : loops) {
+          if (a.variable != b.variable && a.begin->IsConst(0) && b.begin->IsConst(0)) pairs.emplace_back(a, b);
+        }
+      }
+    };
+    add_pairs(region_.grid);
+    for (const Phase& phase : region_.phases) add_pairs(phase.loops);
+    for (const auto& [a, b] : pairs) {
+      if (!AreTogether(a.variable, b.variable) || !RunSideBySide(a, b)) continue;
+      Join(a, b);
+      return true;
+    }
+    return false;
+  }
+
+  static bool Has(const std::vector<Loop>& loops, int variable) {
+    return std::ranges::find(loops, variable, &Loop::variable) != loops.end();
+  }
+
+  // Where there is the one there is the other, and neither is a loop of rows in order.
+  bool AreTogether(int a, int b) {
+    if (Has(region_.serial, a) || Has(region_.serial, b)) return false;
+    return std::ranges::all_of(Lists(), [&](const auto* loops) { return Has(*loops, a) == Has(*loops, b); });
+  }
+
+  bool RunSideBySide(const Loop& a, const Loop& b) {
+    const std::string name_a = VariableSymbol(a.variable), name_b = VariableSymbol(b.variable);
+    const ir::Expr* together =
+        scratch_.Add(scratch_.Mul(scratch_.Symbol(name_a), scratch_.Import(b.end)), scratch_.Symbol(name_b));
+    const ir::Expr* zero = scratch_.Const(0);
+    bool is_used = false;
+    for (const ir::Expr* use : uses_) {
+      const bool with_a = math_.DependsOn(use, a.variable), with_b = math_.DependsOn(use, b.variable);
+      if (!with_a && !with_b) continue;
+      if (!with_a || !with_b) return false;
+      const ir::Expr* joined = scratch_.Substitute(use, {{name_a, zero}, {name_b, together}});
+      if (scratch_.overflowed() || !ir::Equal(joined, use)) return false;
+      is_used = true;
+    }
+    return is_used;
+  }
+
+  void Join(const Loop& a, const Loop& b) {
+    joined_.insert(a.variable);
+    changed_.insert({a.variable, b.variable});
+    const ir::Expr* end = pool_.Mul(a.end, b.end);
+    for (auto* loops : Lists()) {
+      std::erase_if(*loops, [&](const Loop& loop) { return loop.variable == a.variable; });
+      for (Loop& loop : *loops) {
+        for (const ir::Expr** bound : {&loop.begin, &loop.end, &loop.step}) {
+          if (*bound != nullptr) *bound = WithoutJoined(*bound);
+        }
+        if (loop.variable == b.variable) loop.end = end;
+      }
+    }
+    known_.clear();
+    for (const ir::Expr* use : std::exchange(uses_, {})) AddUse(WithoutJoined(use));
+  }
+
+  const ir::Expr* WithoutJoined(const ir::Expr* expr) {
+    for (const int variable : joined_) {
+      if (math_.DependsOn(expr, variable)) expr = pool_.Substitute(expr, {{VariableSymbol(variable), pool_.Const(0)}});
+    }
+    return expr;
+  }
+
+  // Puts the expressions in the places of their elements: some are what they are by the ranges that variables had.
+  void Replace() {
+    const auto leaf = [&](const Element* e) -> const Element* {
+      if (!Mentions(e)) return e;
+      if (e->kind == Element::Kind::kLoad) return nullptr;
+      const ir::Expr* expr = math_.ToExpr(e);
+      return expr == nullptr ? nullptr : ElementOf(WithoutJoined(expr));
+    };
+    ForEachRoot([&](const Element*& root) { root = builder_.Rewrite(root, leaf); });
+    ForEachStore([&](int, std::vector<const Element*>& index) {
+      for (const Element*& at : index) at = builder_.Rewrite(at, leaf);
+    });
+    builder_.RewriteRowIndices(leaf);
+  }
+
+  // Whether it is made of a variable that was joined with another.
+  bool Mentions(const Element* e) {
+    const auto [at, added] = mentions_.try_emplace(e, false);
+    if (!added) return at->second;
+    bool mentions = e->kind == Element::Kind::kIndex && changed_.contains(static_cast<int>(e->integer));
+    if (e->kind == Element::Kind::kExtent) {
+      std::vector<std::string_view> symbols;
+      ir::CollectSymbols(e->extent, symbols);
+      mentions = std::ranges::any_of(symbols, [&](auto symbol) { return changed_.contains(VariableOf(symbol)); });
+    }
+    for (const Element* arg : e->args) mentions = Mentions(arg) || mentions;
+    return mentions_[e] = mentions;
+  }
+
+  const Element* ElementOf(const ir::Expr* expr) {
+    fusion::ElementBuilder& elements = builder_.nest().elements;
+    if (expr->IsConst()) return elements.Int(DType::kInt64, expr->value);
+    const int variable = expr->kind == ir::ExprKind::kSymbol ? VariableOf(expr->symbol) : -1;
+    return variable >= 0 ? elements.Index(variable) : elements.Extent(expr);
+  }
+
+  NestBuilder& builder_;
+  ir::ExprPool& pool_;
+  Region& region_;
+  IndexMath math_;
+  ir::ExprPool scratch_;               // An expression over the limits ends joining, and not the kernel.
+  std::vector<const ir::Expr*> uses_;  // Offsets, and what else is computed of variables.
+  std::set<const ir::Expr*> known_;    // Those.
+  std::set<const Element*> seen_;
+  std::set<int> joined_;   // Variables that are 0 now.
+  std::set<int> changed_;  // Those, and the ones that run for them, too.
+  std::unordered_map<const Element*, bool> mentions_;
+};
+
+}  // namespace
+
+void JoinLoops(NestBuilder& builder, Region& region) { Joiner(builder, region).Run(); }
+
+}  // namespace hir::codegen
