@@ -33,6 +33,7 @@ constexpr int64_t kLongRowGpu = 131072;
 // Where one launch would read what it reduces again. Along rows each loop of theirs is as slow as the first, so two
 // launches more pay earlier; a CPU's thread has rows below 1 MiB of float32 in its own cache.
 constexpr int64_t kLongTripsAgain = 4096;
+constexpr int64_t kLongTripsAgainGpu = 1024;
 constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
 constexpr int64_t kLongRowAgainCpu = 262144;
 // The same for a row that has no other beside it: one core would work, and all others wait.
@@ -91,7 +92,8 @@ int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
   const bool along_rows = ReducesInnermost(builder);
   if (again && is_cpu && along_rows && is_alone) return kLongRowAloneCpu;
-  if (again) return !along_rows ? kLongTripsAgain : is_cpu ? kLongRowAgainCpu : kLongRowAgainGpu;
+  if (again && is_cpu) return along_rows ? kLongRowAgainCpu : kLongTripsAgain;
+  if (again) return along_rows ? kLongRowAgainGpu : kLongTripsAgainGpu;
   return is_cpu ? kLongTrips : along_rows ? kLongRowGpu : kLongTripsGpu;
 }
 

@@ -27,6 +27,7 @@ static_assert(kIndexTermsMax >= ir::kAxesMax, "one op always fits");
 constexpr size_t kOutputsMax = 32;
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kLongRow = 65536;
+constexpr int64_t kShortRow = 16;
 constexpr int64_t kColumnsMax = 32768;  // Sums a row of which is kept near the processor.
 
 bool Contains(const std::vector<int>& classes, int axis_class) {
@@ -107,12 +108,12 @@ class Analysis {
     for (const std::vector<int>& rows : candidates) {
       if (!may_be(rows)) continue;
       if (chosen == nullptr) chosen = &rows;
-      if (AreFewAndLong(domain, rows)) continue;
+      if (KeepFewBusy(domain, rows)) continue;
       chosen = &rows;
       break;
     }
     if (chosen != nullptr) {
-      result_.is_starved = AreFewAndLong(domain, *chosen);
+      result_.is_starved = KeepFewBusy(domain, *chosen);
       SetRows(domain, *chosen);
       return CheckColumns();
     }
@@ -174,8 +175,9 @@ class Analysis {
     return true;
   }
 
-  // A part of the grid goes through several rows in order: of a dozen long ones few processors would work.
-  bool AreFewAndLong(const std::vector<int>& domain, const std::vector<int>& rows) const {
+  // A part of the grid goes through several rows in order: of a dozen long ones few processors would work, and of short
+  // ones few lanes of each.
+  bool KeepFewBusy(const std::vector<int>& domain, const std::vector<int>& rows) const {
     int64_t count = 1, length = 1;
     for (const int axis : domain) {
       const ir::Expr* extent = classes_.Extent(axis);
@@ -184,7 +186,7 @@ class Analysis {
       product = extent->IsConst() ? base::CheckedMul(product, extent->value).value_or(kLongRow) : kLongRow;
       product = std::min(product, kLongRow);
     }
-    return count < kFewRows && length >= kLongRow;
+    return (count < kFewRows && length >= kLongRow) || length < kShortRow;
   }
 
   // Rows that more of the reductions over rows keep come first.

@@ -45,7 +45,7 @@ Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineO
 bool SizesMatter(const pb::ProgramSource& program, const PipelineOptions& options,
                  const std::set<std::string>& symbols) {
   codegen::Sizes small;
-  for (const std::string& symbol : symbols) small[symbol] = 1;
+  for (const std::string& symbol : symbols) small[symbol] = 2;  // 1 would be a constant.
   const Result<host::ProgramPlan> plan = Plan(program, options, small);
   return plan.ok() && std::ranges::any_of(plan->kernels, [](const auto& kernel) { return !kernel.guards.empty(); });
 }
@@ -84,8 +84,10 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
     message.set_provisional(!symbols.empty() && matter);
     // A CPU's kernels take milliseconds, so that what cannot be compiled is known now.
     if (message.provisional() && is_gpu) return message;
-  } else if (is_gpu || between_nodes) {
-    AddBuckets(options.sizes, &message);
+  } else {
+    KeepFromOne(options.sizes, &message);
+    if (is_gpu || between_nodes) AddBuckets(options.sizes, &message);
+    if (is_gpu) KeepToVectors(options.sizes, &message);
   }
   HIR_ASSIGN(std::vector<codegen::Artifact> artifacts, Compile(plan.kernels, options));
   for (codegen::Artifact& compiled : artifacts) {

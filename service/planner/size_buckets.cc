@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/gpu/gpu.h"
 #include "csrc/ir/graph.h"
 
 namespace hir::service {
@@ -16,14 +17,19 @@ namespace pb = ::hostir::v1;
 // The first sizes of all buckets but the lowest.
 constexpr std::array<int64_t, 7> kBuckets = {64, 256, 1024, 4096, 16384, 65536, 262144};
 
-void AddAtMost(const std::string& left, const std::string& right, const std::string& reason, pb::Plan* plan) {
+void Add(pb::PlanGuard::Kind kind, const std::string& left, const std::string& right, const std::string& reason,
+         pb::Plan* plan) {
   pb::PlanGuard& guard = *plan->add_guards();
-  guard.set_condition(base::Cat(left, " <= ", right));
+  guard.set_condition(base::Cat(left, kind == pb::PlanGuard::KIND_EQUAL ? " == " : " <= ", right));
   guard.set_left(left);
   guard.set_right(right);
-  guard.set_kind(pb::PlanGuard::KIND_AT_MOST);
+  guard.set_kind(kind);
   guard.set_reason(reason);
   guard.set_replans(true);
+}
+
+void AddAtMost(const std::string& left, const std::string& right, const std::string& reason, pb::Plan* plan) {
+  Add(pb::PlanGuard::KIND_AT_MOST, left, right, reason, plan);
 }
 
 }  // namespace
@@ -35,6 +41,25 @@ std::set<std::string> SymbolsOf(std::span<const plan::Boundary> inputs) {
     for (const ir::Axis& axis : input.global->axes) ir::CollectSymbols(axis.extent, symbols);
   }
   return {symbols.begin(), symbols.end()};
+}
+
+void KeepFromOne(const codegen::Sizes& sizes, pb::Plan* plan) {
+  for (const auto& [symbol, size] : sizes) {
+    if (size > 1) AddAtMost("2", symbol, base::Cat("an axis ", symbol, " of one element has a plan of its own"), plan);
+  }
+}
+
+void KeepToVectors(const codegen::Sizes& sizes, pb::Plan* plan) {
+  for (const auto& [symbol, size] : sizes) {
+    const std::string reason = base::Cat("kernels have vectors for ", symbol, " = ", size);
+    const int64_t vector = codegen::gpu::VectorOfSize(size);
+    if (vector == 1) {
+      AddAtMost("1", base::Cat(symbol, " mod 4"), reason, plan);
+    } else {
+      const int64_t rest = vector == 8 ? 0 : 4;
+      Add(pb::PlanGuard::KIND_EQUAL, base::Cat(symbol, " mod 8"), base::Cat(rest), reason, plan);
+    }
+  }
 }
 
 void AddBuckets(const codegen::Sizes& sizes, pb::Plan* plan) {

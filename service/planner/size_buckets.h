@@ -20,4 +20,10 @@ std::set<std::string> SymbolsOf(std::span<const plan::Boundary> inputs);
 // a warp's to a block's to more than a multiprocessor holds; kernels that come out equal are compiled once.
 void AddBuckets(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
 
+// The same by the vectors that axes are made of: a GPU's kernels have those (codegen::gpu::VectorOfSize).
+void KeepToVectors(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
+
+// Limits `plan`, made for `sizes`, to others than 1 where they are: one has a plan of its own (PlanProgram).
+void KeepFromOne(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
+
 }  // namespace hir::service

@@ -12,6 +12,10 @@ using fusion::Element;
 
 constexpr int kLanesMax = 8;
 constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
+constexpr int64_t kAnyTileMin = 8;
+constexpr int64_t kShortRow = 16;
+constexpr int kWarp = 32;
+constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int64_t kUnknown = 4096;
 
@@ -124,6 +128,18 @@ int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variab
   return best;
 }
 
+// Where an element lies; null where that is data.
+const ir::Expr* OffsetOf(Emitter& em, std::span<const Element* const> index, const Tensor& tensor) {
+  ir::ExprPool& pool = em.pool();
+  const ir::Expr* offset = pool.Const(0);
+  for (size_t i = 0; i < index.size(); ++i) {
+    const ir::Expr* at = em.math().ToExpr(index[i]);
+    if (at == nullptr) return nullptr;
+    offset = pool.Add(offset, pool.Mul(at, em.Import(tensor.strides[i])));
+  }
+  return offset;
+}
+
 bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan, int along,
                     int across) {
   const std::vector<Store>& stores = region.phases[0].stores;
@@ -134,13 +150,8 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
   for (const Store& store : stores) {
     const Tensor& tensor = nest.tensors[static_cast<size_t>(store.tensor)];
     if (DTypeBytes(tensor.dtype) != bytes) return false;
-    ir::ExprPool& pool = em.pool();
-    const ir::Expr* offset = pool.Const(0);
-    for (size_t i = 0; i < store.index.size(); ++i) {
-      const ir::Expr* at = em.math().ToExpr(store.index[i]);
-      if (at == nullptr) return false;
-      offset = pool.Add(offset, pool.Mul(at, em.Import(tensor.strides[i])));
-    }
+    const ir::Expr* offset = OffsetOf(em, store.index, tensor);
+    if (offset == nullptr) return false;
     const auto split = em.math().Split(offset, across);
     if (!split || !split->stride->IsConst(1)) return false;
     // Other terms are multiples of an extent along `across`, which the tile's code requires to fit.
@@ -156,6 +167,58 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
   const bool fits = em.Misfits(loads) == 0;
   em.SetVector(-1, 1);
   return fits;
+}
+
+// Whether rows are shorter than a warp by half, and enough for a thread each to fill the machine.
+bool HasShortRows(Emitter& em, const Region& region, const KernelPlan& plan) {
+  int64_t longest = 0;
+  for (const Phase& phase : region.phases) {
+    if (!phase.loops.empty()) longest = std::max(longest, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
+  }
+  const int64_t rows = SizeOf(em.TripsOf(region.grid), plan.sizes, 0);
+  return longest <= kShortRow && !region.grid.empty() && rows >= int64_t{kWarp} * plan.target.multiprocessors;
+}
+
+// Whether all loops of the region's phases are over `variable`, one each, and need no more than their rest to be added.
+bool MayBeRagged(const Region& region, int variable) {
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    const Phase& phase = region.phases[p];
+    if (phase.loops.empty()) continue;
+    if (phase.loops.size() != 1 || phase.loops[0].variable != variable || IsOnlinePair(region, p)) return false;
+  }
+  return true;
+}
+
+// The same without vectors. What is read along one axis lies in memory along the other, too: else no tile saves any.
+bool FitsTiled(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan, int along, int across) {
+  const std::vector<Store>& stores = region.phases[0].stores;
+  if (stores.size() > kTiledStoresMax) return false;
+  const auto is_contiguous = [&](const ir::Expr* offset, int variable) {
+    const auto split = offset == nullptr ? std::nullopt : em.math().Split(offset, variable);
+    return split && split->stride->IsConst(1);
+  };
+  for (const Store& store : stores) {
+    if (!is_contiguous(OffsetOf(em, store.index, nest.tensors[static_cast<size_t>(store.tensor)]), across))
+      return false;
+  }
+  for (const int variable : {along, across}) {
+    const Loop* loop = FindLoop(region.grid, variable);
+    if (loop == nullptr || SizeOf(loop->end, plan.sizes, kUnknown) < kAnyTileMin) return false;
+  }
+  bool crosses = false;
+  std::set<const Element*> seen;
+  const auto visit = [&](const auto& self, const Element* e) -> void {
+    if (!seen.insert(e).second) return;
+    for (const Element* arg : e->args) self(self, arg);
+    if (e->kind != Element::Kind::kLoad) return;
+    for (const Tensor& tensor : nest.tensors) {
+      if (tensor.value != e->value || tensor.role == Tensor::Role::kOutput) continue;
+      const ir::Expr* offset = OffsetOf(em, e->args, tensor);
+      crosses = crosses || (is_contiguous(offset, along) && em.math().DependsOn(offset, across));
+    }
+  };
+  for (const Store& store : stores) visit(visit, store.value);
+  return crosses;
 }
 
 }  // namespace
@@ -186,6 +249,15 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
     s.lanes = s.vector < 0 ? 1 : LanesFor(em, nest, region, s.vector);
     em.SetVector(s.lanes > 1 ? s.vector : -1, s.lanes);
   };
+  // Where vectors do not divide the loop: with a rest behind them, if no more than so much does not fit then.
+  const auto try_ragged = [&](int misfits_most) {
+    const int before = s.lanes;
+    em.SetRagged(true);
+    set_lanes();
+    s.is_ragged = s.lanes > before && em.Misfits(region) <= misfits_most;
+    em.SetRagged(s.is_ragged);
+    if (!s.is_ragged) set_lanes();
+  };
   if (!region.serial.empty()) {
     // Rows go in their order: vectors lie along the columns.
     std::map<int, int64_t> columns;
@@ -203,22 +275,34 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
       ChooseTransposed(nest, region, s);
       return s;
     }
+    if (along >= 0 && across >= 0 && along != across && FitsTiled(em, nest, region, plan, along, across)) {
+      s.vector = along;
+      s.across = across;
+      ChooseTiled(region, plan, s);
+      return s;
+    }
     if (across >= 0) s.vector = across;
     if (s.vector < 0 && !region.grid.empty()) s.vector = region.grid.back().variable;
     set_lanes();
+    if (region.grid.size() == 1) try_ragged(kLanesMax * 2);
     ChoosePointwise(em, region, plan, s);
   } else if (FindLoop(region.grid, s.vector) != nullptr) {
     set_lanes();
     s.adds_parts = AddsParts(nest, region);
     ChooseColumns(em, region, plan, s);
+  } else if (HasShortRows(em, region, plan)) {
+    s.vector = region.grid.back().variable;
+    ChooseShortRows(region, s);
   } else {
     for (size_t p = 0; s.vector < 0 && p < region.phases.size(); ++p) {
       if (!region.phases[p].loops.empty()) s.vector = region.phases[p].loops.back().variable;
     }
     set_lanes();
+    if (MayBeRagged(region, s.vector)) try_ragged(0);
     ChooseRows(em, region, plan, s);
   }
   em.SetVector(-1, 1);
+  em.SetRagged(false);
   return s;
 }
 
@@ -226,7 +310,7 @@ void Tune(Schedule& s, const Tuning& tuning) {
   using Kind = Schedule::Kind;
   if (tuning == Tuning()) return;
   if (s.kind == Kind::kCarried) return;
-  if (s.kind == Kind::kTransposed) {
+  if (s.kind == Kind::kTransposed || s.kind == Kind::kTiled) {
     if (tuning.ctas_per_sm > 0) s.ctas_per_sm = tuning.ctas_per_sm;
     return;
   }
@@ -258,7 +342,7 @@ void Tune(Schedule& s, const Tuning& tuning) {
 }
 
 Tuning TuningOf(const Schedule& s) {
-  constexpr std::string_view kNames[] = {"pointwise", "rows", "columns", "transposed", "carried"};
+  constexpr std::string_view kNames[] = {"pointwise", "rows", "columns", "transposed", "tiled", "carried"};
   return {.schedule = std::string(kNames[static_cast<size_t>(s.kind)]),
           .vectors = s.vectors,
           .lanes = s.lanes,
@@ -280,6 +364,7 @@ Schedule AnySize(Schedule s) {
       s.unroll = static_cast<int>(s.items_per_cta / s.threads);
       break;
     case Schedule::Kind::kPointwise: s.unroll *= s.lanes; break;
+    case Schedule::Kind::kTiled: return s;  // For any, as it is.
     case Schedule::Kind::kColumns: {
       const int width = std::min(s.width * s.lanes, s.threads);
       s.width = width;
@@ -299,6 +384,7 @@ Schedule AnySize(Schedule s) {
   }
   s.is_exact = s.is_exact && s.kind != Schedule::Kind::kColumns;
   s.lanes = 1;
+  s.is_ragged = false;
   s.stream = false;
   s.keep = false;
   s.rolled = true;

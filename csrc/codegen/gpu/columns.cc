@@ -23,7 +23,8 @@ constexpr int kThreads = 512;
 constexpr int kWidth = 32;
 constexpr int kWidthMin = 8;
 constexpr int kWidthMinInCache = 2;  // 32 bytes, a sector.
-constexpr int64_t kLongTrips = 64;   // Below, narrow blocks have nothing to share.
+constexpr int kThreadsOfShortRows = 128;
+constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
 constexpr int kVectorsHeld = 12;  // Of 4 registers each.
 constexpr int64_t kUnknown = 4096;
@@ -88,6 +89,17 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   s.is_exact = column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
 
+// Rows of few elements, contiguous or not: a thread each, and neighbours read what lies side by side.
+void ChooseShortRows(const Region& region, Schedule& s) {
+  s.kind = Schedule::Kind::kColumns;
+  s.lanes = 1;
+  s.width = s.threads = kThreadsOfShortRows;
+  s.unroll = kVectorsInFlight / 2;
+  s.items_per_cta = s.width;
+  const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
+  s.is_exact = column->end->IsConst() && column->end->value % s.items_per_cta == 0;
+}
+
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {
   ir::ExprPool& pool = em.pool();
   em.SetVector(s.vector, s.lanes);
@@ -112,7 +124,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
     for (const Accumulator& accumulator : phase.accumulators)
       shared = std::max(shared, int64_t{s.threads} * s.lanes * std::max<int64_t>(DTypeBytes(accumulator.dtype), 4));
   }
-  if (shared > 0) em.Line("SHARED double scratch[", (shared + 7) / 8, "];");
+  if (shared > 0 && height > 1) em.Line("SHARED double scratch[", (shared + 7) / 8, "];");
   Held held;
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) {
@@ -149,8 +161,9 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
     if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
     for (size_t k = 0; k < phase.accumulators.size(); ++k) {
       const Accumulator& accumulator = phase.accumulators[k];
-      em.Line("collect_columns<", ReduceName(accumulator.kind), ", ", s.width, ", ", height, ", ", s.lanes, ">(",
-              arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
+      if (height > 1)
+        em.Line("collect_columns<", ReduceName(accumulator.kind), ", ", s.width, ", ", height, ", ", s.lanes, ">(",
+                arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
       em.SetResult(accumulator.value, names[k], s.lanes > 1);
     }
   }

@@ -215,7 +215,7 @@ const ir::Expr* Emitter::TripsOf(std::span<const Loop> loops) {
     const ir::Expr* own = pool_.Sub(Import(loop.end), Import(loop.begin));
     if (!Import(loop.begin)->IsConst(0)) own = pool_.Max(own, pool_.Const(0));
     if (loop.variable == vector_ && lanes_ > 1) {
-      if (!Divisible(own, lanes_)) error_ = Internal("vectors along a loop that they do not divide");
+      if (!is_ragged_ && !Divisible(own, lanes_)) error_ = Internal("vectors along a loop that they do not divide");
       own = pool_.FloorDiv(own, pool_.Const(lanes_));
     }
     trips = pool_.Mul(trips, own);

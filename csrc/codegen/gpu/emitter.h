@@ -28,6 +28,8 @@ class Emitter {
     int lanes = 1;        // Elements of a vector.
     bool narrow = false;  // 32-bit index arithmetic, under a condition.
     bool fast = false;    // See PrimText.
+    // Of symbols, where known: what is no multiple of a vector is told from what is (VectorOfSize).
+    const Sizes* sizes = nullptr;
   };
   Emitter(const LoopNest& nest, const Options& options);
 
@@ -56,6 +58,8 @@ class Emitter {
   }
   // The variable along which vectors lie; Define gives it the first lane's value, a multiple of lanes().
   void SetVector(int variable, int lanes);
+  // Whoever writes the loops takes care of what vectors leave: they need not divide it.
+  void SetRagged(bool is_ragged) { is_ragged_ = is_ragged; }
   int lanes() const { return lanes_; }
   int vector() const { return vector_; }
   // Values of lanes that do not vary with `variable`, the one of a loop inside the vector's scope, are computed in
@@ -135,11 +139,14 @@ class Emitter {
   // The address of an element of `tensor`: of the lane, within Lanes.
   std::string AddressOf(int tensor, std::span<const Element* const> index);
   bool IsVectorStore(const Store& store);
+  // One element: what `store` stores, in registers, and a line that stores it once it is `text`.
+  std::string Stored(const Store& store);
+  void StoreElement(const Store& store, const std::string& text);
 
   // --- what the code relies on: conditions on the arguments, true of every launch it is used for
   void Require(std::string condition) { conditions_.insert(std::move(condition)); }
   const std::set<std::string>& conditions() const { return conditions_; }
-  // Whether expr is a multiple of the number of lanes: provably, or by a condition on symbols.
+  // Whether expr is a multiple of `by`, at most 8: provably, or by a condition on symbols of which the known sizes are.
   bool Divisible(const ir::Expr* expr, int64_t by);
   // What does not fit vectors, as far as `region` is concerned: its weight in accesses.
   int Misfits(const Region& region);
@@ -192,6 +199,7 @@ class Emitter {
   std::string Named(const Key& key, size_t level, std::string_view type, const std::string& text);
 
   // values.cc: conditions and elements.
+  bool MayDivide(const ir::Expr* expr, int64_t by) const;
   bool IsUniform(const Element* condition);
   bool IsUniformGuard(int guard);
   std::string ConditionText(const Element* element);
@@ -238,6 +246,7 @@ class Emitter {
   int vector_ = -1;
   int inner_rows_ = -1;
   int lanes_ = 1;
+  bool is_ragged_ = false;
   size_t lane_level_ = 0;  // 0: no loop over lanes is open.
   size_t row_level_ = 0;
   std::vector<int> region_variables_;

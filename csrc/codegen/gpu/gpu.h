@@ -21,6 +21,10 @@
 
 namespace hir::codegen::gpu {
 
+// Elements of the widest vectors, 8, 4 or 1, that an axis of `size` is made of. Where a symbol's size is known, kernels
+// have its vectors, and are quick for sizes alike in it.
+constexpr int64_t VectorOfSize(int64_t size) { return size % 8 == 0 ? 8 : size % 4 == 0 ? 4 : 1; }
+
 // How one kernel is launched, beside its code.
 struct KernelInfo {
   int threads = 0;            // Of a CTA.

@@ -24,6 +24,7 @@ const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region, co
     case Schedule::Kind::kRows: return EmitRows(em, region, schedule);
     case Schedule::Kind::kColumns: return EmitColumns(em, region, schedule);
     case Schedule::Kind::kTransposed: return EmitTransposed(em, nest, region, schedule);
+    case Schedule::Kind::kTiled: return EmitTiled(em, nest, region, schedule);
     case Schedule::Kind::kCarried: return EmitCarried(em, region, schedule);
   }
   return em.pool().Const(0);
@@ -31,7 +32,7 @@ const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region, co
 
 // One of several regions of a kernel: they have a number of threads in common.
 Schedule Shared(Schedule s) {
-  if (s.kind == Schedule::Kind::kTransposed) {
+  if (s.kind == Schedule::Kind::kTransposed || s.kind == Schedule::Kind::kTiled) {
     s.kind = Schedule::Kind::kPointwise;
     s.vector = s.across;
     s.lanes = 1;
@@ -122,8 +123,9 @@ struct Function {
   std::vector<std::string> conditions;
 };
 
-Result<Function> EmitFunction(const LoopNest& nest, std::span<const Schedule> schedules, bool fast_path) {
-  Emitter::Options options = {.lanes = 1, .narrow = false, .fast = IsFast(nest)};
+Result<Function> EmitFunction(const LoopNest& nest, const Sizes& sizes, std::span<const Schedule> schedules,
+                              bool fast_path) {
+  Emitter::Options options = {.lanes = 1, .narrow = false, .fast = IsFast(nest), .sizes = &sizes};
   const bool is_constant = nest.symbols.empty();  // Constants: 32 bits need no condition.
   if (fast_path || is_constant) {
     Emitter probe(nest, options);
@@ -197,7 +199,7 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
   const LoopNest& nest = *plan.nests[index];
   std::vector<Schedule> schedules, any;
   for (const Region& region : nest.regions) {
-    Emitter em(nest, {});
+    Emitter em(nest, {.sizes = &plan.sizes});
     em.StartRegion(region);
     Schedule schedule = Choose(em, nest, region, plan);
     if (nest.regions.size() > 1) {
@@ -215,10 +217,12 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
   for (const Schedule& schedule : schedules)
     kernel.info.items_per_cta = std::min(kernel.info.items_per_cta, schedule.items_per_cta);
   // As many CTAs as units, where that is known: a row of few columns is a unit that is not full.
-  if (nest.regions.size() > 1 || schedules[0].kind == Schedule::Kind::kColumns) {
+  using Kind = Schedule::Kind;
+  const bool is_cut = schedules[0].kind == Kind::kColumns || schedules[0].kind == Kind::kTiled || schedules[0].in_rows;
+  if (nest.regions.size() > 1 || is_cut) {
     int64_t items = 0, units = 0;
     for (size_t r = 0; r < nest.regions.size(); ++r) {
-      Emitter em(nest, {});
+      Emitter em(nest, {.sizes = &plan.sizes});
       em.StartRegion(nest.regions[r]);
       em.Open();
       const ir::Expr* count = Emit(em, nest, nest.regions[r], schedules[r]);
@@ -237,11 +241,11 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
   kernel.info.num_slots = static_cast<int>(nest.tensors.size() + nest.symbols.size() + nest.scalars.size());
   kernel.cap = cap > 0 ? cap : schedules[0].ctas_per_sm;
   kernel.tuning = TuningOf(schedules[0]);
-  HIR_ASSIGN(const Function fast, EmitFunction(nest, schedules, true));
+  HIR_ASSIGN(const Function fast, EmitFunction(nest, plan.sizes, schedules, true));
   Append(kernel.text, "namespace n", index, " {\n", ArgsText(nest), "DEV void run(const Args& a) {\n", fast.body,
          "}\n");
   if (!fast.conditions.empty()) {
-    HIR_ASSIGN(const Function other, EmitFunction(nest, any, false));
+    HIR_ASSIGN(const Function other, EmitFunction(nest, plan.sizes, any, false));
     Append(kernel.text, "ANY void run_any(const Args& a) {\n", other.body, "}\n");
   }
   Append(kernel.text, "KERNEL(k", index, ", ", kernel.info.threads, ", ", kernel.cap, ") {\n");

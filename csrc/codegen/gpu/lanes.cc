@@ -76,6 +76,15 @@ std::string Emitter::StoredText(const Element* value, DType dtype, int guard) {
   return ValueText(Unrounded(value, dtype), guard);
 }
 
+std::string Emitter::Stored(const Store& store) {
+  return StoredText(store.value, nest_.tensors[static_cast<size_t>(store.tensor)].dtype);
+}
+
+void Emitter::StoreElement(const Store& store, const std::string& text) {
+  const DType dtype = nest_.tensors[static_cast<size_t>(store.tensor)].dtype;
+  Line("st_", Suffix(dtype), "(", AddressOf(store.tensor, store.index), ", ", text, ");");
+}
+
 void Emitter::Lanes(const std::function<void()>& body) {
   if (lanes_ <= 1 || vector_ < 0) {
     body();

@@ -166,7 +166,8 @@ int Emitter::Misfits(const Region& region) {
   const auto loop = [&](const Loop& l) {
     if (l.variable != vector_) return;
     const ir::Expr* begin = Import(l.begin);
-    if (!Divisible(begin, lanes_) || !Divisible(pool_.Sub(Import(l.end), begin), lanes_)) misfits += 1000;
+    const bool ends = is_ragged_ || Divisible(pool_.Sub(Import(l.end), begin), lanes_);
+    if (!Divisible(begin, lanes_) || !ends) misfits += 1000;
   };
   for (const Loop& l : region.grid) loop(l);
   for (const Loop& l : region.serial) loop(l);

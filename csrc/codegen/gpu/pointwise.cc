@@ -13,10 +13,13 @@
 
 namespace hir::codegen::gpu {
 
+using base::Cat;
+
 namespace {
 
 constexpr int64_t kSegmentBytes = 128;  // Neighbours that are written together whatever the order.
 constexpr int64_t kUnknown = 64;
+constexpr int64_t kItemsOfRows = 4;  // Rows of as many CTAs waste an eighth of one, in the mean.
 
 // Loops in the order in which the tensor that is read most widely lies: what several outputs read is then read by
 // neighbours. Where outputs lie otherwise they are still written in segments of the innermost loop.
@@ -55,6 +58,44 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
   return sorted;
 }
 
+// Behind the last of `count` vectors, fewer elements than one has: a thread each, of the CTA that would have the next.
+void EmitRest(Emitter& em, const Region& region, const Schedule& s, const ir::Expr* count) {
+  ir::ExprPool& pool = em.pool();
+  const Loop& loop = region.grid[0];
+  const ir::Expr* unit = pool.FloorDiv(count, pool.Const(int64_t{s.threads} * s.unroll));
+  em.SetVector(-1, 1);
+  const std::string at = em.NewName("r");
+  const std::string end = em.Expr(em.Import(loop.end)), last = em.Expr(unit);
+  const std::string first = em.Expr(pool.Mul(count, pool.Const(s.lanes)));
+  em.Open();
+  em.Define(loop.variable, at);
+  em.Body({}, {}, region.phases[0].stores);
+  const std::string body = em.Close();
+  em.Line("const ix ", at, " = ", first, " + t;\nif (unit == ", last, " && ", at, " < ", end, ") {\n", body, "}");
+}
+
+// Elements of one row a CTA: with sizes that are symbols a division is as long as many an op.
+const ir::Expr* EmitInRows(Emitter& em, const Region& region, const Schedule& s, std::span<const Loop> loops) {
+  ir::ExprPool& pool = em.pool();
+  const std::span<const Loop> outer = loops.first(loops.size() - 1), inner = loops.last(1);
+  const int items = s.threads * s.unroll;
+  const ir::Expr* blocks = pool.CeilDiv(em.TripsOf(inner), pool.Const(items));
+  const std::string by = em.Expr(pool.Max(blocks, pool.Const(1)));
+  em.Line("const ix block = (ix)unit % ", by, ", item = (ix)unit / ", by, ";");
+  em.Open();
+  em.Decode(outer, "item");
+  const Walk walk = {.start = Cat("block * ", items, " + t"),
+                     .step = s.threads,
+                     .count = em.Expr(em.TripsOf(inner)),
+                     .unroll = s.unroll,
+                     .rolled = s.rolled,
+                     .is_whole = true};
+  EmitWalk(em, walk, inner, {}, {}, nullptr, [&] { em.Body({}, {}, region.phases[0].stores); });
+  const std::string body = em.Close();
+  em.Line("{\n", body, "}");
+  return pool.Mul(em.TripsOf(outer), blocks);
+}
+
 }  // namespace
 
 void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule) {
@@ -62,6 +103,15 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
   schedule.threads = 128;
   schedule.unroll = schedule.lanes > 1 ? 1 : 4;
   schedule.items_per_cta = int64_t{schedule.threads} * schedule.unroll * schedule.lanes;
+  const std::vector<Loop> loops = WithLast(region.grid, schedule.vector);
+  if (schedule.lanes == 1 && loops.size() > 1) {
+    const int64_t row = SizeOf(loops.back().end, plan.sizes, 0);
+    schedule.in_rows = row >= kItemsOfRows * schedule.items_per_cta;
+    if (schedule.in_rows) {
+      schedule.is_exact = false;
+      return;
+    }
+  }
   // Where a multiprocessor could hold all of its CTAs at once but for their registers, it does: no second wave.
   const ir::Expr* items = GridOf(em.pool(), region);
   if (!IsConstant(items)) return;
@@ -78,7 +128,9 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
 
 const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule& s) {
   em.SetVector(s.vector, s.lanes);
+  em.SetRagged(s.is_ragged);
   const std::vector<Loop> loops = InOrderOfLoads(em, region, s);
+  if (s.in_rows) return EmitInRows(em, region, s, loops);
   const ir::Expr* count = em.TripsOf(loops);
   const int64_t vectors = int64_t{s.threads} * s.unroll;
   const std::string first = em.NewName("k");
@@ -90,7 +142,11 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
                      .rolled = s.rolled,
                      .is_whole = true};
   EmitWalk(em, walk, loops, {}, {}, nullptr, [&] { em.Body({}, {}, region.phases[0].stores); });
-  return em.pool().CeilDiv(count, em.pool().Const(vectors));
+  em.SetRagged(false);
+  if (!s.is_ragged) return em.pool().CeilDiv(count, em.pool().Const(vectors));
+  const ir::Expr* end = em.Import(loops[0].end);
+  if (!em.pool().Mod(end, em.pool().Const(s.lanes))->IsConst(0)) EmitRest(em, region, s, count);
+  return em.pool().CeilDiv(end, em.pool().Const(vectors * s.lanes));
 }
 
 }  // namespace hir::codegen::gpu

@@ -33,27 +33,6 @@ constexpr int64_t kUnknown = 4096;
 constexpr int kRegisterFile = 65536;      // Of a multiprocessor.
 constexpr int64_t kEarlyVectorsMax = 16;  // Of a thread, all loaded before the first is used.
 
-// Phase p + 1 sums exp(x - m), m being the maximum of x that phase p takes.
-bool IsOnlinePair(const Region& region, size_t p) {
-  if (p + 1 >= region.phases.size()) return false;
-  const Phase& first = region.phases[p];
-  const Phase& second = region.phases[p + 1];
-  if (first.accumulators.size() != 1 || second.accumulators.size() != 1 || !first.stores.empty() ||
-      !second.stores.empty() || first.loops.size() != second.loops.size())
-    return false;
-  const Accumulator& maximum = first.accumulators[0];
-  const Accumulator& sum = second.accumulators[0];
-  if (maximum.kind != fusion::ReduceKind::kMax || sum.kind != fusion::ReduceKind::kSum ||
-      maximum.dtype != DType::kFloat32 || sum.dtype != DType::kFloat32)
-    return false;
-  const Element* exp = sum.body;
-  if (exp->kind != Element::Kind::kPrim || exp->prim != Prim::kExp) return false;
-  const Element* difference = exp->args[0];
-  if (difference->kind != Element::Kind::kPrim || difference->prim != Prim::kSub) return false;
-  const Element* m = difference->args[1];
-  return difference->args[0] == maximum.body && m->kind == Element::Kind::kLoad && m->value == maximum.value;
-}
-
 bool HasOnlinePair(const Region& region) {
   for (size_t p = 0; p < region.phases.size(); ++p) {
     if (IsOnlinePair(region, p)) return true;
@@ -140,6 +119,26 @@ int HoldRow(int64_t nv, bool online, bool several, bool is_constant, Schedule& s
 }
 
 }  // namespace
+
+bool IsOnlinePair(const Region& region, size_t p) {
+  if (p + 1 >= region.phases.size()) return false;
+  const Phase& first = region.phases[p];
+  const Phase& second = region.phases[p + 1];
+  if (first.accumulators.size() != 1 || second.accumulators.size() != 1 || !first.stores.empty() ||
+      !second.stores.empty() || first.loops.size() != second.loops.size())
+    return false;
+  const Accumulator& maximum = first.accumulators[0];
+  const Accumulator& sum = second.accumulators[0];
+  if (maximum.kind != fusion::ReduceKind::kMax || sum.kind != fusion::ReduceKind::kSum ||
+      maximum.dtype != DType::kFloat32 || sum.dtype != DType::kFloat32)
+    return false;
+  const Element* exp = sum.body;
+  if (exp->kind != Element::Kind::kPrim || exp->prim != Prim::kExp) return false;
+  const Element* difference = exp->args[0];
+  if (difference->kind != Element::Kind::kPrim || difference->prim != Prim::kSub) return false;
+  const Element* m = difference->args[1];
+  return difference->args[0] == maximum.body && m->kind == Element::Kind::kLoad && m->value == maximum.value;
+}
 
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kRows;
@@ -249,12 +248,35 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   s.items_per_cta = s.rows;
 }
 
+namespace {
+
+// Behind the vectors of a row, fewer elements than one has: a thread each.
+void EmitRest(Emitter& em, const Phase& phase, std::span<const std::string> names, int lanes) {
+  ir::ExprPool& pool = em.pool();
+  const Loop& loop = phase.loops[0];
+  const ir::Expr* begin = em.Import(loop.begin);
+  const ir::Expr* trips = pool.Max(pool.Sub(em.Import(loop.end), begin), pool.Const(0));
+  const ir::Expr* rest = pool.Mod(trips, pool.Const(lanes));
+  if (rest->IsConst(0)) return;
+  em.SetVector(-1, 1);
+  const std::string at = em.NewName("r");
+  const std::string first = em.Expr(pool.Sub(pool.Add(begin, trips), rest)), count = em.Expr(rest);
+  em.Open();
+  em.Define(loop.variable, at);
+  em.Body(phase.accumulators, names, phase.stores);
+  const std::string body = em.Close();
+  em.Line("const ix ", at, " = ", first, " + w;\nif (live && w < ", count, ") {\n", body, "}");
+}
+
+}  // namespace
+
 const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
   ir::ExprPool& pool = em.pool();
   const int width = s.threads / s.rows;  // Threads of a row.
   const int warps = width / 32;
   const ir::Expr* rows = em.TripsOf(region.grid);
   em.SetVector(-1, 1);
+  em.SetRagged(s.is_ragged);
   em.Line("const ix row = (ix)unit * ", s.rows, " + t / ", width, ";");
   em.Line("const int w = t % ", width, ";");
   const bool all_live = s.is_exact && s.rows == 1;  // A CTA for every row, and no other.
@@ -349,6 +371,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
     }
     EmitWalk(em, walk, loops, region.grid, roots_of(phase), keep,
              [&] { em.Body(phase.accumulators, names, phase.stores); });
+    if (s.is_ragged) EmitRest(em, phase, names, s.lanes);
     if (names.empty()) continue;
     for (size_t k = 0; k < names.size(); ++k) {
       em.Line(names[k], " = across<", ReduceName(phase.accumulators[k].kind), ", 32>(", names[k], ");");
@@ -369,6 +392,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
     for (size_t k = 0; k < names.size(); ++k) em.SetResult(phase.accumulators[k].value, names[k], false);
     if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
   }
+  em.SetRagged(false);
   const std::string body = em.Close();
   em.Line("{\n", body, "}");
   return pool.CeilDiv(rows, pool.Const(s.rows));

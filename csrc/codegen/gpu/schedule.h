@@ -19,17 +19,22 @@ struct Schedule {
     kRows,        // rows.cc: threads share a row; vectors along a reduced axis.
     kColumns,     // columns.cc: vectors along a kept axis; threads share the reduced ones.
     kTransposed,  // transposed.cc: pointwise, through shared memory.
+    kTiled,       // tiled.cc: the same of any extents.
     kCarried,     // carried.cc: rows in order, sums over them in registers.
   };
   Kind kind = Kind::kPointwise;
-  int vector = -1;        // The variable along which vectors lie; -1: none.
-  int lanes = 1;          // Elements of a vector.
-  int across = -1;        // kTransposed: the variable along which stores are contiguous.
-  int threads = 128;      // Of a CTA.
-  int rows = 1;           // kRows: rows of a CTA.
-  int width = 32;         // kColumns: threads along the columns.
-  int unroll = 1;         // Vectors loaded before the first is used; kRows: held in registers when `held`.
-  bool held = false;      // A row is read once.
+  int vector = -1;  // The variable along which vectors lie; -1: none.
+  int lanes = 1;    // Elements of a vector.
+  // kPointwise, kRows: vectors need not divide the one loop there is; threads of their own compute what they leave.
+  bool is_ragged = false;
+  bool in_rows =
+      false;          // kPointwise: a CTA's items are of one row, so that all loops but the innermost are divided once.
+  int across = -1;    // kTransposed, kTiled: the variable along which stores are contiguous.
+  int threads = 128;  // Of a CTA.
+  int rows = 1;       // kRows: rows of a CTA.
+  int width = 32;     // kColumns: threads along the columns; kTiled: elements along `vector`.
+  int unroll = 1;     // Vectors loaded before the first is used; kRows: held in registers when `held`.
+  bool held = false;  // A row is read once.
   bool can_hold = false;  // All rows are as long, and of vectors.
   bool early = false;     // With the first row comes what all rows read alike.
   bool stream = false;    // Last reads do not stay in cache.
@@ -66,7 +71,9 @@ Tuning TuningOf(const Schedule& schedule);
 void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
+void ChooseShortRows(const Region& region, Schedule& schedule);
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);
+void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 
 // Write what CTA `unit` of a region does, into the function `em` is in. Return how many units there are.
@@ -74,12 +81,16 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
 const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule);
+const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& schedule);
 
 // `loops` with the one over `variable`, if it is there, last.
 std::vector<Loop> WithLast(std::vector<Loop> loops, int variable);
 // The number of loops of `phases` that loop at all.
 int LoopingPhases(const Region& region);
+
+// Phase p + 1 sums exp(x - m), m being the maximum of x that phase p takes.
+bool IsOnlinePair(const Region& region, size_t p);
 
 // Vectors of a phase, in steps: for each of them the row-major index `k` of the phase's trips.
 struct Walk {

@@ -3,6 +3,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/codegen/gpu/emitter.h"
+#include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/scalar.h"
 
 namespace hir::codegen::gpu {
@@ -19,16 +20,12 @@ bool Emitter::Divisible(const ir::Expr* expr, int64_t by) {
   if (expr->kind == ExprKind::kSymbol) {
     const int variable = VariableOf(expr->symbol);
     if (variable >= 0) return variable == vector_ && lanes_ % by == 0;
-    if (!probing_) Require(Cat(SymbolText(expr), " % ", by, " == 0"));
-    return true;
-  }
-  if (expr->kind == ExprKind::kMin || expr->kind == ExprKind::kMax || expr->kind == ExprKind::kMod)
+  } else if (expr->kind == ExprKind::kMin || expr->kind == ExprKind::kMax || expr->kind == ExprKind::kMod) {
     return Divisible(expr->args[0], by) && Divisible(expr->args[1], by);
-  if (expr->kind == ExprKind::kAdd) {
+  } else if (expr->kind == ExprKind::kAdd) {
     if (expr->value % by != 0) return false;
     return std::ranges::all_of(expr->args, [&](const ir::Expr* term) { return Divisible(term, by); });
-  }
-  if (expr->kind == ExprKind::kMul) {
+  } else if (expr->kind == ExprKind::kMul) {
     if (expr->value % by == 0) return true;
     const ir::Expr* symbols = pool_.Const(expr->value);
     for (const ir::Expr* atom : expr->args) {
@@ -38,12 +35,23 @@ bool Emitter::Divisible(const ir::Expr* expr, int64_t by) {
       if (VarsOf(atom) == 0) symbols = pool_.Mul(symbols, atom);
     }
     if (symbols->IsConst()) return false;
-    if (!probing_) Require(Cat(SymbolText(symbols), " % ", by, " == 0"));
-    return true;
+    expr = symbols;
   }
-  if (VarsOf(expr) != 0) return false;
+  if (VarsOf(expr) != 0 || !MayDivide(expr, by)) return false;
   if (!probing_) Require(Cat(SymbolText(expr), " % ", by, " == 0"));
   return true;
+}
+
+// A symbol's size is told from others by what VectorOfSize says of it alone: one text is for all that are alike.
+bool Emitter::MayDivide(const ir::Expr* expr, int64_t by) const {
+  if (options_.sizes == nullptr) return true;
+  const bool is_alone = expr->kind == ExprKind::kSymbol;
+  const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+    const auto known = options_.sizes->find(std::string(symbol));
+    if (known == options_.sizes->end()) return std::nullopt;
+    return is_alone ? VectorOfSize(known->second) : known->second;
+  });
+  return !value.ok() || *value % by == 0;
 }
 
 // Whether an index condition has one answer for all lanes of a vector: its two sides differ by +-1 times the vector

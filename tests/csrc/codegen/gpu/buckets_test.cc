@@ -1,5 +1,5 @@
-// Goal: a program of symbolic sizes is compiled for few of them: a schedule has at most 8 texts, whatever
-// sizes come.
+// Goal: a program of symbolic sizes is compiled for few of them: a schedule has at most 8 texts for all sizes that the
+// same vectors divide.
 // Method: a program for each schedule, planned for sizes of all orders of magnitude, odd ones and powers of two among
 // them; the distinct texts of each kernel are counted: a text is what is compiled, and what a cache knows it by. Few
 // rows, whose sums are added up by a second kernel, are a schedule of their own.
@@ -105,7 +105,7 @@ const Case kCases[] = {
 
 class Buckets : public testing::TestWithParam<Case> {};
 
-TEST_P(Buckets, AreAtMostEightASchedule) {
+TEST_P(Buckets, AreAtMostEightAScheduleAndVector) {
   auto graph = ir::Parse(GetParam().program, fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   std::vector<ir::Op*> ops;
@@ -124,8 +124,8 @@ TEST_P(Buckets, AreAtMostEightASchedule) {
       const auto source = EmitCuda(*plan);
       ASSERT_TRUE(source.ok()) << source.status().ToString();
       for (size_t i = 0; i < source->parts.size(); ++i) {
-        const std::string own =
-            base::Cat(source->tunings[i].schedule, ", kernel ", i + 1, " of ", source->parts.size());
+        const std::string own = base::Cat(source->tunings[i].schedule, ", kernel ", i + 1, " of ", source->parts.size(),
+                                          ", vectors of ", VectorOfSize(rows), " and ", VectorOfSize(columns));
         auto& [described, count] = texts[own][source->parts[i]];
         described = base::Cat(DescribeSchedule(*source, i), " (", rows, " x ", columns, ")");
         ++count;

@@ -174,8 +174,8 @@ TEST(Cubins, OfEqualKernelsAreMadeOnce) {
   %s = sum(%f) {axes=[1], keepdim=false, dtype=null}
   return %s
 })");
-  const KernelPlan middling = program.For({{"i0", 7}, {"i1", 1 << 17}}),
-                   long_rows = program.For({{"i0", 128}, {"i1", 1 << 22}});
+  const KernelPlan middling = program.For({{"i0", 8}, {"i1", 1 << 17}}),  // Vectors are as wide.
+      long_rows = program.For({{"i0", 128}, {"i1", 1 << 22}});
   const auto first = EmitCuda(middling), second = EmitCuda(long_rows);
   ASSERT_TRUE(first.ok() && second.ok());
   ASSERT_EQ(first->parts.size(), 2u);

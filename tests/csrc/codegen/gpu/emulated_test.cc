@@ -40,7 +40,7 @@ TEST(Emulated, InPlace) {
 TEST(Emulated, Pointwise) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(1);
-  for (const int64_t n : {0, 1, 5, 17, 128, 4096}) {
+  for (const int64_t n : {0, 1, 5, 17, 128, 4096, 4099, 9001}) {  // With and without a rest behind vectors.
     programs.Add(R"(fusion @f(%x: f32[i0], %y: f32[i0]) {
       %a: f32[i0] = mul(%x, %y)
       %b: f32[i0] = sub(%a, %x)
@@ -181,10 +181,34 @@ TEST(Emulated, Transposed) {
   programs.Check();
 }
 
+// Extents that no vector divides, and short ones.
+TEST(Emulated, Tiled) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(6);
+  for (const auto& [n, m] : {std::pair{33, 67}, {17, 300}, {515, 9}, {8, 1001}, {205, 131}}) {
+    for (const std::string type : {"bf16", "f32", "f64", "bool", "i32"}) {
+      programs.Add(Cat("fusion @f(%x: ", type, "[2, i0, i1], %b: ", type, R"([2, i1, i0]) {
+        %t = permute(%x) {dims=[0, 2, 1]}
+        %a = maximum(%t, %b)
+        return %t, %a
+      })"),
+                   {{"i0", n}, {"i1", m}});
+    }
+    programs.Add(Cat("fusion @f(%x: f32[", n, ", 3, ", m, R"(], %w: f32[)", n, R"(]) {
+      %t = permute(%x) {dims=[2, 1, 0]}
+      %i = broadcast(%w) {is_broadcast_dim=[1, 1, 0]}
+      %y = mul(%t, %i)
+      return %y
+    })"),
+                 {});
+  }
+  programs.Check();
+}
+
 TEST(Emulated, Reductions) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(4);
-  for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 24}, {6, 4096}, {3, 9000}}) {
+  for (const auto& [n, m] : {std::pair{3, 7}, {1, 1}, {0, 5}, {5, 0}, {33, 24}, {6, 4096}, {3, 9000}, {1, 20681}}) {
     for (const std::string axes : {"1", "0", "0, 1"}) {
       programs.Add(Cat("fusion @f(%x: f32[i0, i1]) {\n  %s = sum(%x) {axes=[", axes,
                        "], keepdim=false, dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y\n}"),

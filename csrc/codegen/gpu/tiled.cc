@@ -1,0 +1,104 @@
+// Transpositions of any extents: as transposed.cc, but an element a thread, so that no extent has to be a multiple of a
+// vector and no address has to be aligned.
+//
+// A tile is 1024 elements, 32 by 32, or longer along one axis where the other is short. Each of 256 threads computes
+// four of them side by side along the inputs, leaves them in shared memory, and after one barrier writes four side by
+// side along the outputs. A row of the tile has one element more than it shows: neighbours of a column are in other
+// banks.
+//
+// Bytes: each operand once, in runs of 32 elements; 4 loads a thread and operand, 32 KiB of float32 a multiprocessor.
+#include <algorithm>
+#include <bit>
+
+#include "csrc/codegen/gpu/scalar.h"
+#include "csrc/codegen/gpu/schedule.h"
+
+namespace hir::codegen::gpu {
+
+using base::Cat;
+
+namespace {
+constexpr int kThreads = 256;
+constexpr int kEach = 4;
+constexpr int kSide = 32;
+constexpr int64_t kUnknown = 4096;
+}  // namespace
+
+void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
+  s.kind = Schedule::Kind::kTiled;
+  s.lanes = 1;
+  s.threads = kThreads;
+  s.unroll = kEach;
+  s.items_per_cta = kThreads * kEach;
+  const auto side = [&](int variable) {
+    const auto loop = std::ranges::find(region.grid, variable, &Loop::variable);
+    const int64_t extent = std::clamp<int64_t>(SizeOf(loop->end, plan.sizes, kUnknown), 1, kSide);
+    return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(extent)));
+  };
+  const int along = side(s.vector), across = side(s.across);
+  s.width = along < across ? along : kThreads * kEach / across;
+  s.is_exact = false;
+}
+
+const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
+  ir::ExprPool& pool = em.pool();
+  em.SetVector(-1, 1);
+  const int width = s.width, height = s.threads * s.unroll / s.width;
+  std::vector<Loop> outer;
+  Loop row, column;
+  for (const Loop& loop : region.grid) {
+    (loop.variable == s.vector ? column : loop.variable == s.across ? row : outer.emplace_back()) = loop;
+  }
+  const ir::Expr* rows = em.Import(row.end);
+  const ir::Expr* columns = em.Import(column.end);
+  const ir::Expr* row_tiles = pool.CeilDiv(rows, pool.Const(height));
+  const ir::Expr* column_tiles = pool.CeilDiv(columns, pool.Const(width));
+  const auto& stores = region.phases[0].stores;
+  std::vector<std::string> tiles;
+  for (const Store& store : stores) {
+    tiles.push_back(em.NewName("tile"));
+    em.Line("SHARED ", TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", tiles.back(), "[",
+            height * (width + 1), "];");
+  }
+  const auto at_least_one = [&](const ir::Expr* tiles) { return em.Expr(pool.Max(tiles, pool.Const(1))); };
+  em.Line("const ix tc = (ix)unit % ", at_least_one(column_tiles), ", rest = (ix)unit / ", at_least_one(column_tiles),
+          ";");
+  em.Line("const ix tr = rest % ", at_least_one(row_tiles), ", item = rest / ", at_least_one(row_tiles), ";");
+  em.Open();
+  em.Decode(outer, "item");
+  // body() for each element i of the tile that a thread has there, where it exists.
+  const auto each = [&](const std::string& to_row, const std::string& to_column, const auto& body) {
+    em.Open();
+    em.Line("const int y = ", to_row, ", x = ", to_column, ";");
+    em.Line("const ix r = tr * ", height, " + y, c = tc * ", width, " + x;");
+    em.Open();
+    em.Define(column.variable, "c");
+    em.Define(row.variable, "r");
+    body();
+    const std::string inner = em.Close();
+    em.Line("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") {\n", inner, "}");
+    const std::string all = em.Close();
+    em.Line("#pragma unroll\nfor (int u = 0; u < ", s.unroll, "; ++u) {\nconst int i = t + u * ", s.threads, ";\n", all,
+            "}");
+  };
+  std::vector<std::string> values;
+  for (const Store& store : stores) {  // All are computed before the first is left: loads do not wait for stores.
+    values.push_back(em.NewName("w"));
+    em.Line(TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", values.back(), "[", s.unroll, "];");
+  }
+  each(Cat("i / ", width), Cat("i % ", width), [&] {
+    for (size_t k = 0; k < stores.size(); ++k) em.Line(values[k], "[u] = ", em.Stored(stores[k]), ";");
+  });
+  each(Cat("i / ", width), Cat("i % ", width), [&] {
+    for (size_t k = 0; k < stores.size(); ++k) em.Line(tiles[k], "[y * ", width + 1, " + x] = ", values[k], "[u];");
+  });
+  em.Line("sync();");
+  each(Cat("i % ", height), Cat("i / ", height), [&] {
+    for (size_t k = 0; k < stores.size(); ++k) em.StoreElement(stores[k], Cat(tiles[k], "[y * ", width + 1, " + x]"));
+  });
+  const std::string body = em.Close();
+  em.Line("{\n", body, "}");
+  return pool.Mul(em.TripsOf(outer), pool.Mul(row_tiles, column_tiles));
+}
+
+}  // namespace hir::codegen::gpu
