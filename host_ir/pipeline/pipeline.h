@@ -29,7 +29,7 @@ struct ProgramPlan {
   std::unique_ptr<ir::Graph> host;  // The host program, streams and deallocations included.
   // For people: which products run beside their communications, and which keys of attention go round.
   std::vector<std::string> notes = {};
-  // Sizes that the plan was made for alone: its inputs have them as constants. Empty where it serves others, too.
+  // Sizes that the plan was made for alone: its inputs have them as constants.
   codegen::Sizes pinned = {};
 };
 
@@ -61,8 +61,8 @@ struct PlanOptions {
   std::string_view without = {};
 };
 
-// `program`: a user's program, verified. Where the sizes at hand make blocks uneven that some op cannot take, the plan
-// is for those sizes alone: as constants they are known early enough to gather what the op reads.
+// `program`: a user's program, verified. A size of 1 is a constant of its plan. Where the sizes at hand make blocks
+// uneven that some op cannot take, all are: known early enough to gather what the op reads.
 // Errors: kInvalidArgument, kUnimplemented: what is wrong with the program, with op, value and the user's location.
 // Deterministic: equal programs give equal plans.
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options);

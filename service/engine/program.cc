@@ -251,6 +251,7 @@ std::set<std::string, std::less<>> Program::Symbols() const {
   for (const Param& input : inputs_) {
     for (const ir::Expr* extent : input.shape) ir::CollectSymbols(extent, symbols);
   }
+  for (const Guard& guard : guards_) ir::CollectSymbols(guard.left, symbols), ir::CollectSymbols(guard.right, symbols);
   return {symbols.begin(), symbols.end()};
 }
 

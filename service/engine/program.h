@@ -56,7 +56,7 @@ class Program {
   bool ServesAll() const { return serves_all_; }
   Result<std::shared_ptr<const TensorSpec>> OutputSpec(int index, const Sizes& sizes) const;
 
-  // The symbols that its inputs bind.
+  // The symbols that its inputs bind, and those that are constants of this plan.
   std::set<std::string, std::less<>> Symbols() const;
   // The value of an expression of the plan's text.
   Result<int64_t> Evaluate(const std::string& expression, const Sizes& sizes) const;

@@ -128,7 +128,7 @@ v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Sizes& sizes) {
   ir::ExprPool pool;
   for (const auto& [symbol, size] : plan.pinned) {
     const ir::Guard guard = {ir::Guard::Kind::kEqual, pool.Symbol(symbol), pool.Const(size),
-                             base::Cat("uneven blocks are planned for ", symbol, " = ", size)};
+                             base::Cat("planned for ", symbol, " = ", size)};
     AddGuard(guard, {Condition(guard)}, &out);
   }
   v1::Explanation* explanation = out.mutable_explanation();
