@@ -1,7 +1,10 @@
 #include "csrc/codegen/codegen.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <set>
+#include <span>
 
 #include "csrc/base/text.h"
 #include "csrc/codegen/schedules.h"
@@ -70,47 +73,79 @@ Region MakeJoined(NestBuilder& builder) {
   return region;
 }
 
-// Reductions part by part: see partials.cc. `region` is what MakeJoined made of `builder`, which decided so.
+// Whether phase `p` of `region` reads what phases from `first` on accumulate.
+bool ReadsPhases(const NestBuilder& builder, const Region& region, size_t first, size_t p) {
+  std::set<const ir::Value*> made;
+  for (size_t q = first; q < p; ++q) {
+    for (const Accumulator& accumulator : region.phases[q].accumulators) made.insert(accumulator.value);
+  }
+  const Phase& phase = region.phases[p];
+  return std::ranges::any_of(phase.accumulators, [&](const Accumulator& a) { return builder.Reads(a.body, made); }) ||
+         std::ranges::any_of(phase.stores, [&](const Store& s) { return builder.Reads(s.value, made); });
+}
+
+// Reductions part by part: see partials.cc. `region` is what MakeJoined made of `builder`, which decided so; launches
+// make it anew. Phases that wait for nothing of each other share their launches, a region each: the squares of all
+// gradients, their sums, and all updates, in three.
 Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, const Structure& structure,
-                   const std::string& name, const Strides& strides, NestBuilder& builder, Region region,
+                   const std::string& name, const Strides& strides, NestBuilder& builder, const Region& region,
                    KernelPlan& plan) {
-  const std::vector<size_t> reducing = ReducingPhases(region);
-  std::vector<size_t> storing;
-  for (size_t p = 0; p < region.phases.size(); ++p) {
-    if (!region.phases[p].loops.empty() && region.phases[p].accumulators.empty()) storing.push_back(p);
-  }
   std::vector<Kept> results;
-  const auto launch = [&](NestBuilder& own, Region whole, const auto& make) -> Result<std::vector<Kept>> {
-    PartsLaunch parts(own, std::move(whole), static_cast<int>(plan.workspaces.size()));
-    make(parts);
-    AddRegion(own, parts.Finish(results));
+  using Make = std::function<void(PartsLaunch&, size_t)>;
+  const auto launch = [&](std::span<const size_t> phases, const Make& make) -> Result<std::vector<std::vector<Kept>>> {
+    std::optional<NestBuilder> fresh;  // The first launch has the guards of the decision.
+    NestBuilder& own =
+        plan.launches.empty() ? builder : fresh.emplace(group, classes, structure, plan.target, plan.sizes, strides);
+    std::vector<std::vector<Kept>> made;
+    UsedWorkspaces used;
+    for (const size_t p : phases) {
+      const bool is_first = plan.launches.empty() && made.empty();
+      PartsLaunch parts(own, is_first ? region : MakeJoined(own), static_cast<int>(plan.workspaces.size()), used);
+      make(parts, p);
+      AddRegion(own, parts.Finish(results));
+      for (const Kept& kept : parts.made()) {
+        plan.workspaces.push_back({.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
+      }
+      made.push_back(parts.made());
+    }
     if (plan.launches.empty()) AddPointwiseRegions(own, PointwiseOutputs(structure));
-    for (const Kept& kept : parts.made()) {
-      plan.workspaces.push_back({.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
-    }
     const size_t number = plan.launches.size();
-    HIR_TRY(AddLaunch(plan, own, number == 0 ? name : Cat(name, ".", number), parts.workspaces()));
-    return parts.made();
+    HIR_TRY(AddLaunch(plan, own, number == 0 ? name : Cat(name, ".", number), std::move(used.numbers)));
+    return made;
   };
-  const auto anew = [&](const auto& make) {
-    NestBuilder own(group, classes, structure, plan.target, plan.sizes, strides);
-    Region whole = MakeJoined(own);
-    return launch(own, std::move(whole), make);
-  };
-  std::vector<Kept> parts;
-  for (const size_t p : reducing) {
-    const auto reduce = [&](PartsLaunch& l) { l.ReduceParts(p); };
-    if (plan.launches.empty()) {
-      HIR_ASSIGN(parts, launch(builder, std::move(region), reduce));
-    } else {
-      HIR_ASSIGN(parts, anew(reduce));
-    }
-    HIR_ASSIGN(const std::vector<Kept> made,
-               anew([&](PartsLaunch& l) { l.CombineParts(p, parts, p == reducing.back()); }));
-    results.insert(results.end(), made.begin(), made.end());
+  const std::vector<size_t> reducing = ReducingPhases(region);
+  std::vector<size_t> storing, per_row;
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    const Phase& phase = region.phases[p];
+    if (phase.loops.empty()) per_row.push_back(p);
+    if (!phase.loops.empty() && phase.accumulators.empty()) storing.push_back(p);
   }
-  for (const size_t p : storing) HIR_TRY(anew([&](PartsLaunch& l) { l.StorePoints(p); }).status());
-  return {};
+  for (size_t at = 0; at < reducing.size();) {
+    size_t end = at + 1;
+    while (end < reducing.size() && !ReadsPhases(builder, region, reducing[at], reducing[end])) ++end;
+    const std::span<const size_t> batch = std::span(reducing).subspan(at, end - at);
+    HIR_ASSIGN(const std::vector<std::vector<Kept>> parts,
+               launch(batch, [](PartsLaunch& l, size_t p) { l.ReduceParts(p); }));
+    // What is stored once a row is where the last sums are made, if they are all of one phase.
+    const bool stores = end == reducing.size() && batch.size() == 1;
+    if (stores) per_row.clear();
+    HIR_ASSIGN(const std::vector<std::vector<Kept>> sums, launch(batch, [&](PartsLaunch& l, size_t p) {
+                 const auto number = static_cast<size_t>(std::ranges::find(batch, p) - batch.begin());
+                 l.CombineParts(p, parts[number], stores, batch.size() > 1);
+               }));
+    for (const std::vector<Kept>& kept : sums) results.insert(results.end(), kept.begin(), kept.end());
+    at = end;
+  }
+  if (!per_row.empty()) storing.push_back(per_row.front());
+  if (storing.empty()) return {};
+  const auto store = [&](PartsLaunch& l, size_t p) {
+    if (region.phases[p].loops.empty()) {
+      l.StoreRows();
+    } else {
+      l.StorePoints(p);
+    }
+  };
+  return launch(storing, store).status();
 }
 
 }  // namespace
@@ -145,7 +180,7 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
   if (!structure.reductions.empty()) {
     Region region = MakeJoined(builder);
     if (!region.phases.empty() && WantsParts(builder, region)) {
-      HIR_TRY(PlanInParts(group, classes, structure, name, strides, builder, std::move(region), plan));
+      HIR_TRY(PlanInParts(group, classes, structure, name, strides, builder, region, plan));
       return plan;
     }
     if (!region.phases.empty()) AddRegion(builder, std::move(region));

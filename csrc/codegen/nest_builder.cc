@@ -165,6 +165,12 @@ std::vector<const fusion::Element*> RootsOf(const LoopNest& nest) {
 
 }  // namespace
 
+bool NestBuilder::Reads(const Element* element, const std::set<const ir::Value*>& values) const {
+  return std::ranges::any_of(AllElements({element}), [&](const Element* e) {
+    return e->kind == Element::Kind::kLoad && values.contains(e->value);
+  });
+}
+
 Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish() {
   HIR_TRY(error_);
   std::set<const ir::Value*> accumulated, loaded;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -55,6 +56,9 @@ class NestBuilder {
 
   // The index at which the result of an accumulator is loaded.
   const std::vector<const Element*>& RowIndex(const ir::Value* accumulator) const { return row_index_.at(accumulator); }
+
+  // Whether one of `values` is loaded in `element` or below.
+  bool Reads(const Element* element, const std::set<const ir::Value*>& values) const;
 
   // Those rebuilt, as by Rewrite.
   template <typename Leaf>

@@ -38,6 +38,7 @@ constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
 constexpr int64_t kLongRowAgainCpu = 262144;
 // The same for a row that has no other beside it: one core would work, and all others wait.
 constexpr int64_t kLongRowAloneCpu = 32768;
+constexpr int64_t kLongRowAloneGpu = 8192;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
 // On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
@@ -91,7 +92,7 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
 int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
   const bool along_rows = ReducesInnermost(builder);
-  if (again && is_cpu && along_rows && is_alone) return kLongRowAloneCpu;
+  if (again && along_rows && is_alone) return is_cpu ? kLongRowAloneCpu : kLongRowAloneGpu;
   if (again && is_cpu) return along_rows ? kLongRowAgainCpu : kLongTripsAgain;
   if (again) return along_rows ? kLongRowAgainGpu : kLongTripsAgainGpu;
   return is_cpu ? kLongTrips : along_rows ? kLongRowGpu : kLongTripsGpu;
@@ -167,7 +168,7 @@ void PartsLaunch::ReduceParts(size_t p) {
   region_.phases.push_back(std::move(last));
 }
 
-void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_last) {
+void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_last, bool keep) {
   ir::ExprPool& pool = builder_.nest().exprs;
   fusion::ElementBuilder& elements = builder_.nest().elements;
   Phase phase = std::move(region_.phases[p]);
@@ -176,8 +177,9 @@ void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_la
   phase.loops = {{part, pool.Const(0), pool.Import(count)}};
   phase.stores.clear();  // The first launch made them.
   Phase last;
-  const bool read_later = std::ranges::any_of(
-      region_.phases, [&](const Phase& other) { return &other > &region_.phases[p] && !other.loops.empty(); });
+  const bool read_later = keep || std::ranges::any_of(region_.phases, [&](const Phase& other) {
+                            return &other > &region_.phases[p] && !other.loops.empty();
+                          });
   for (size_t k = 0; k < parts.size(); ++k) {
     Accumulator& accumulator = phase.accumulators[k];
     std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
@@ -191,6 +193,10 @@ void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_la
   region_.phases.clear();
   region_.phases.push_back(std::move(phase));
   if (!last.stores.empty()) region_.phases.push_back(std::move(last));
+}
+
+void PartsLaunch::StoreRows() {
+  std::erase_if(region_.phases, [](const Phase& phase) { return !phase.loops.empty(); });
 }
 
 void PartsLaunch::StorePoints(size_t p) {
@@ -238,12 +244,12 @@ Region PartsLaunch::Finish(std::span<const Kept> results) {
 }
 
 const ir::Value* PartsLaunch::Use(const Kept& kept) {
-  const auto at = std::ranges::find(used_, kept.workspace);
-  if (at != used_.end()) return values_[static_cast<size_t>(at - used_.begin())];
+  const auto at = std::ranges::find(used_.numbers, kept.workspace);
+  if (at != used_.numbers.end()) return used_.values[static_cast<size_t>(at - used_.numbers.begin())];
   const ir::Value* value = builder_.MakeValue(kept.value->type->dtype, ir::ValueAxes(*kept.value->type));
   builder_.AddTensor(Tensor::Role::kWorkspace, value);
-  used_.push_back(kept.workspace);
-  values_.push_back(value);
+  used_.numbers.push_back(kept.workspace);
+  used_.values.push_back(value);
   return value;
 }
 
@@ -252,8 +258,8 @@ Store PartsLaunch::Make(const Accumulator& accumulator, std::vector<ir::Axis> ax
   const ir::Value* value = builder_.MakeValue(accumulator.dtype, std::move(axes));
   const int number = first_workspace_ + static_cast<int>(made_.size());
   made_.push_back({builder_.SourceOf(accumulator.value), value, number});
-  used_.push_back(number);
-  values_.push_back(value);
+  used_.numbers.push_back(number);
+  used_.values.push_back(value);
   return {builder_.AddTensor(Tensor::Role::kWorkspace, value), std::move(index),
           builder_.nest().elements.MakeLoad(accumulator.value, builder_.RowIndex(accumulator.value))};
 }

@@ -26,25 +26,31 @@ struct Kept {
   const ir::Value* value = nullptr;
   int workspace = 0;  // Of the plan.
 };
-// One of those launches, made of the region anew: one of the three, then Finish.
+// The workspaces that a launch has, in the order of its slots: numbers of the plan, and the nest's values.
+struct UsedWorkspaces {
+  std::vector<int> numbers;
+  std::vector<const ir::Value*> values;
+};
+// A region of one of those launches, made of the whole region anew: one of these, then Finish.
 class PartsLaunch {
  public:
-  // `workspaces`: how many the plan has.
-  PartsLaunch(NestBuilder& builder, Region region, int workspaces)
-      : builder_(builder), region_(std::move(region)), first_workspace_(workspaces) {}
+  // `workspaces`: how many the plan has. `used`: the launch's.
+  PartsLaunch(NestBuilder& builder, Region region, int workspaces, UsedWorkspaces& used)
+      : builder_(builder), region_(std::move(region)), first_workspace_(workspaces), used_(used) {}
 
   // Phase `p` part by part, each kept.
   void ReduceParts(size_t p);
-  // The `parts` of phase `p` together: kept, where phases follow that loop; the last time with what is stored once a
-  // row.
-  void CombineParts(size_t p, std::span<const Kept> parts, bool is_last);
+  // The `parts` of phase `p` together: kept where phases follow that loop, or if so told; the last time with what is
+  // stored once a row.
+  void CombineParts(size_t p, std::span<const Kept> parts, bool is_last, bool keep);
   // Phase `p`, which stores, point by point.
   void StorePoints(size_t p);
+  // What is stored once a row.
+  void StoreRows();
   // Results of earlier launches are read from where they are kept.
   Region Finish(std::span<const Kept> results);
 
   const std::vector<Kept>& made() const { return made_; }
-  const std::vector<int>& workspaces() const { return used_; }  // In the order of its slots.
 
  private:
   const ir::Value* Use(const Kept& kept);
@@ -54,8 +60,7 @@ class PartsLaunch {
   Region region_;
   const int first_workspace_;
   std::vector<Kept> made_;
-  std::vector<int> used_;
-  std::vector<const ir::Value*> values_;  // Of this nest, as used_.
+  UsedWorkspaces& used_;
 };
 
 // inner_outer.cc: reductions over columns and over rows, in one pass over the rows and a second launch.

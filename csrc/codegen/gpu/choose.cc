@@ -268,14 +268,19 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
     set_lanes();
     ChooseCarried(em, region, plan, s);
   } else if (is_pointwise) {
-    const int along = Best(votes.loads), across = Best(votes.stores);
-    if (along >= 0 && across >= 0 && along != across && FitsTransposed(em, nest, region, plan, along, across)) {
+    const int across = Best(votes.stores);
+    std::map<int, int64_t> turned =
+        votes.loads;  // What is read as it is written needs no tile, but stands none in the way.
+    turned.erase(across);
+    const int along = Best(turned);
+    if (along >= 0 && across >= 0 && along == Best(votes.loads) &&
+        FitsTransposed(em, nest, region, plan, along, across)) {
       s.vector = along;
       s.across = across;
       ChooseTransposed(nest, region, s);
       return s;
     }
-    if (along >= 0 && across >= 0 && along != across && FitsTiled(em, nest, region, plan, along, across)) {
+    if (along >= 0 && across >= 0 && FitsTiled(em, nest, region, plan, along, across)) {
       s.vector = along;
       s.across = across;
       ChooseTiled(region, plan, s);
@@ -289,7 +294,11 @@ Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const K
   } else if (FindLoop(region.grid, s.vector) != nullptr) {
     set_lanes();
     s.adds_parts = AddsParts(nest, region);
-    ChooseColumns(em, region, plan, s);
+    if (s.lanes == 1 && HasShortRows(em, region, plan)) {
+      ChooseShortRows(region, s);
+    } else {
+      ChooseColumns(em, region, plan, s);
+    }
   } else if (HasShortRows(em, region, plan)) {
     s.vector = region.grid.back().variable;
     ChooseShortRows(region, s);

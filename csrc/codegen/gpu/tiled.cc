@@ -8,8 +8,8 @@
 //
 // Bytes: each operand once, in runs of 32 elements; 4 loads a thread and operand, 32 KiB of float32 a multiprocessor.
 #include <algorithm>
-#include <bit>
 
+#include "csrc/base/checked.h"
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
 
@@ -30,13 +30,19 @@ void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
   s.threads = kThreads;
   s.unroll = kEach;
   s.items_per_cta = kThreads * kEach;
-  const auto side = [&](int variable) {
+  const auto extent = [&](int variable) {
     const auto loop = std::ranges::find(region.grid, variable, &Loop::variable);
-    const int64_t extent = std::clamp<int64_t>(SizeOf(loop->end, plan.sizes, kUnknown), 1, kSide);
-    return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(extent)));
+    return std::max<int64_t>(SizeOf(loop->end, plan.sizes, kUnknown), 1);
   };
-  const int along = side(s.vector), across = side(s.across);
-  s.width = along < across ? along : kThreads * kEach / across;
+  // The side that leaves least of its tiles empty; the squarest of equals.
+  const int64_t along = extent(s.vector), across = extent(s.across);
+  const auto covered = [&](int64_t width) {
+    const int64_t height = kThreads * kEach / width;
+    return base::CeilDiv(along, width) * width * (base::CeilDiv(across, height) * height);
+  };
+  for (const int width : {kSide, kSide / 2, kSide * 2, kSide / 4, kSide * 4}) {
+    if (width == kSide || covered(width) < covered(s.width)) s.width = width;
+  }
   s.is_exact = false;
 }
 
