@@ -1,0 +1,47 @@
+// Goal: a size of 1 is a constant of its plan, and no other is. Method: plans of one program for several sizes.
+#include <gtest/gtest.h>
+
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+#include "host_ir/pipeline/pipeline.h"
+
+namespace hir::host {
+namespace {
+
+constexpr const char* kPermuted = R"(fusion @f(%x: f32[i0, i1, i2]) {
+  %y = permute(%x) {dims=[2, 1, 0]}
+  return %y
+})";
+
+Result<ProgramPlan> PlanFor(const codegen::Sizes& sizes, const char* text = kPermuted) {
+  HIR_ASSIGN(std::unique_ptr<ir::Graph> graph, ir::Parse(text, fusion::kFusionOps));
+  return PlanProgram(std::move(graph), {.sizes = sizes});
+}
+
+TEST(PinSizes, OnesAreConstants) {
+  const auto plan = PlanFor({{"i0", 1}, {"i1", 30}, {"i2", 20}});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->pinned, (codegen::Sizes{{"i0", 1}}));
+  EXPECT_TRUE(plan->local.inputs[0].global->axes[0].extent->IsConst(1));
+  EXPECT_FALSE(plan->local.inputs[0].global->axes[1].extent->IsConst());
+}
+
+TEST(PinSizes, OthersAreNot) {
+  for (const codegen::Sizes& sizes : {codegen::Sizes{}, codegen::Sizes{{"i0", 2}, {"i1", 0}, {"i2", 20}}}) {
+    const auto plan = PlanFor(sizes);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_TRUE(plan->pinned.empty());
+  }
+}
+
+// Sizes that must be equal are one symbol, so that one of them is no reason to repeat the other.
+TEST(PinSizes, EqualSizesAreConstantsTogether) {
+  const auto plan =
+      PlanFor({{"i0", 1}, {"i1", 3}}, "fusion @f(%x: f32[i0], %y: f32[i1]) {\n  %z = add(%x, %y)\n  return %z\n}");
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  for (const auto& boundary : {plan->local.inputs[0], plan->local.inputs[1], plan->local.outputs[0]})
+    EXPECT_TRUE(boundary.global->axes[0].extent->IsConst(1));
+}
+
+}  // namespace
+}  // namespace hir::host
