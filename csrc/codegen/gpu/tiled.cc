@@ -22,6 +22,7 @@ constexpr int kThreads = 256;
 constexpr int kEach = 4;
 constexpr int kSide = 32;
 constexpr int64_t kUnknown = 4096;
+constexpr int64_t kLong = int64_t{1} << 20;  // Of longer sides the last tile does not count.
 }  // namespace
 
 void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
@@ -32,7 +33,7 @@ void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
   s.items_per_cta = kThreads * kEach;
   const auto extent = [&](int variable) {
     const auto loop = std::ranges::find(region.grid, variable, &Loop::variable);
-    return std::max<int64_t>(SizeOf(loop->end, plan.sizes, kUnknown), 1);
+    return std::clamp<int64_t>(SizeOf(loop->end, plan.sizes, kUnknown), 1, kLong);
   };
   // The side that leaves least of its tiles empty; the squarest of equals.
   const int64_t along = extent(s.vector), across = extent(s.across);
