@@ -13,6 +13,8 @@ using fusion::Element;
 constexpr int kLanesMax = 8;
 constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
 constexpr int64_t kAnyTileMin = 8;
+// Of a flat loop: shifted inputs are read an element at a time, and still its vectors pay.
+constexpr int kMisfitsOfFlat = 16;
 constexpr int64_t kShortRow = 16;
 constexpr int kWarp = 32;
 constexpr size_t kTiledStoresMax = 4;
@@ -221,6 +223,107 @@ bool FitsTiled(Emitter& em, const LoopNest& nest, const Region& region, const Ke
   return crosses;
 }
 
+class Chooser {
+ public:
+  Chooser(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan)
+      : em_(em), nest_(nest), region_(region), plan_(plan), votes_(VotesOf(em, nest, region)), all_(votes_.loads) {
+    for (const auto& [variable, count] : votes_.stores) all_[variable] += 2 * count;
+    s_.vector = Best(all_);
+  }
+
+  Schedule Run() {
+    if (!region_.serial.empty()) {
+      InOrder();
+    } else if (LoopingPhases(region_) == 0 && region_.phases.size() == 1) {
+      Pointwise();
+    } else if (FindLoop(region_.grid, s_.vector) != nullptr) {
+      Columns();
+    } else {
+      Rows();
+    }
+    em_.SetVector(-1, 1);
+    em_.SetRagged(false);
+    return s_;
+  }
+
+ private:
+  // Vectors lie along the columns.
+  void InOrder() {
+    std::map<int, int64_t> columns;
+    for (const Phase& phase : region_.phases) {
+      for (const Loop& loop : phase.loops) columns[loop.variable] = all_[loop.variable];
+    }
+    s_.vector = Best(columns);
+    SetLanes();
+    ChooseCarried(em_, region_, plan_, s_);
+  }
+
+  void Pointwise() {
+    const int across = Best(votes_.stores);
+    // Inputs that lie as outputs do need no tile; beside others they do not forbid one.
+    std::map<int, int64_t> turned = votes_.loads;
+    turned.erase(across);
+    const int along = Best(turned);
+    if (along >= 0 && across >= 0) {
+      const bool all_turned = along == Best(votes_.loads);
+      const bool in_vectors = all_turned && FitsTransposed(em_, nest_, region_, plan_, along, across);
+      if (in_vectors || FitsTiled(em_, nest_, region_, plan_, along, across)) {
+        s_.vector = along;
+        s_.across = across;
+        return in_vectors ? ChooseTransposed(nest_, region_, s_) : ChooseTiled(region_, plan_, s_);
+      }
+    }
+    if (across >= 0) s_.vector = across;
+    if (s_.vector < 0 && !region_.grid.empty()) s_.vector = region_.grid.back().variable;
+    SetLanes();
+    if (region_.grid.size() == 1) TryRagged(kMisfitsOfFlat);
+    ChoosePointwise(em_, region_, plan_, s_);
+  }
+
+  void Columns() {
+    SetLanes();
+    s_.adds_parts = AddsParts(nest_, region_);
+    if (s_.lanes == 1 && HasShortRows(em_, region_, plan_)) return ChooseShortRows(region_, s_);
+    ChooseColumns(em_, region_, plan_, s_);
+  }
+
+  void Rows() {
+    if (HasShortRows(em_, region_, plan_)) {
+      s_.vector = region_.grid.back().variable;
+      return ChooseShortRows(region_, s_);
+    }
+    for (size_t p = 0; s_.vector < 0 && p < region_.phases.size(); ++p) {
+      if (!region_.phases[p].loops.empty()) s_.vector = region_.phases[p].loops.back().variable;
+    }
+    SetLanes();
+    if (MayBeRagged(region_, s_.vector)) TryRagged(0);
+    ChooseRows(em_, region_, plan_, s_);
+  }
+
+  void SetLanes() {
+    s_.lanes = s_.vector < 0 ? 1 : LanesFor(em_, nest_, region_, s_.vector);
+    em_.SetVector(s_.lanes > 1 ? s_.vector : -1, s_.lanes);
+  }
+
+  // Wider vectors with a rest behind them, where the misfits of memory are at most so many.
+  void TryRagged(int misfits_max) {
+    const int before = s_.lanes;
+    em_.SetRagged(true);
+    SetLanes();
+    s_.is_ragged = s_.lanes > before && em_.Misfits(region_) <= misfits_max;
+    em_.SetRagged(s_.is_ragged);
+    if (!s_.is_ragged) SetLanes();
+  }
+
+  Emitter& em_;
+  const LoopNest& nest_;
+  const Region& region_;
+  const KernelPlan& plan_;
+  const Votes votes_;
+  std::map<int, int64_t> all_;  // Votes of loads and of stores.
+  Schedule s_;
+};
+
 }  // namespace
 
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {
@@ -239,80 +342,7 @@ bool IsConstant(const ir::Expr* expr) {
 }
 
 Schedule Choose(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan) {
-  Schedule s;
-  const Votes votes = VotesOf(em, nest, region);
-  const bool is_pointwise = LoopingPhases(region) == 0 && region.phases.size() == 1;
-  std::map<int, int64_t> all = votes.loads;
-  for (const auto& [variable, count] : votes.stores) all[variable] += 2 * count;
-  s.vector = Best(all);
-  const auto set_lanes = [&] {
-    s.lanes = s.vector < 0 ? 1 : LanesFor(em, nest, region, s.vector);
-    em.SetVector(s.lanes > 1 ? s.vector : -1, s.lanes);
-  };
-  // Where vectors do not divide the loop: with a rest behind them, if no more than so much does not fit then.
-  const auto try_ragged = [&](int misfits_most) {
-    const int before = s.lanes;
-    em.SetRagged(true);
-    set_lanes();
-    s.is_ragged = s.lanes > before && em.Misfits(region) <= misfits_most;
-    em.SetRagged(s.is_ragged);
-    if (!s.is_ragged) set_lanes();
-  };
-  if (!region.serial.empty()) {
-    // Rows go in their order: vectors lie along the columns.
-    std::map<int, int64_t> columns;
-    for (const Phase& phase : region.phases) {
-      for (const Loop& loop : phase.loops) columns[loop.variable] = all[loop.variable];
-    }
-    s.vector = Best(columns);
-    set_lanes();
-    ChooseCarried(em, region, plan, s);
-  } else if (is_pointwise) {
-    const int across = Best(votes.stores);
-    std::map<int, int64_t> turned =
-        votes.loads;  // What is read as it is written needs no tile, but stands none in the way.
-    turned.erase(across);
-    const int along = Best(turned);
-    if (along >= 0 && across >= 0 && along == Best(votes.loads) &&
-        FitsTransposed(em, nest, region, plan, along, across)) {
-      s.vector = along;
-      s.across = across;
-      ChooseTransposed(nest, region, s);
-      return s;
-    }
-    if (along >= 0 && across >= 0 && FitsTiled(em, nest, region, plan, along, across)) {
-      s.vector = along;
-      s.across = across;
-      ChooseTiled(region, plan, s);
-      return s;
-    }
-    if (across >= 0) s.vector = across;
-    if (s.vector < 0 && !region.grid.empty()) s.vector = region.grid.back().variable;
-    set_lanes();
-    if (region.grid.size() == 1) try_ragged(kLanesMax * 2);
-    ChoosePointwise(em, region, plan, s);
-  } else if (FindLoop(region.grid, s.vector) != nullptr) {
-    set_lanes();
-    s.adds_parts = AddsParts(nest, region);
-    if (s.lanes == 1 && HasShortRows(em, region, plan)) {
-      ChooseShortRows(region, s);
-    } else {
-      ChooseColumns(em, region, plan, s);
-    }
-  } else if (HasShortRows(em, region, plan)) {
-    s.vector = region.grid.back().variable;
-    ChooseShortRows(region, s);
-  } else {
-    for (size_t p = 0; s.vector < 0 && p < region.phases.size(); ++p) {
-      if (!region.phases[p].loops.empty()) s.vector = region.phases[p].loops.back().variable;
-    }
-    set_lanes();
-    if (MayBeRagged(region, s.vector)) try_ragged(0);
-    ChooseRows(em, region, plan, s);
-  }
-  em.SetVector(-1, 1);
-  em.SetRagged(false);
-  return s;
+  return Chooser(em, nest, region, plan).Run();
 }
 
 void Tune(Schedule& s, const Tuning& tuning) {

@@ -28,7 +28,7 @@ class Emitter {
     int lanes = 1;        // Elements of a vector.
     bool narrow = false;  // 32-bit index arithmetic, under a condition.
     bool fast = false;    // See PrimText.
-    // Of symbols, where known: what is no multiple of a vector is told from what is (VectorOfSize).
+    // Sizes of symbols, where known: they decide which vectors there are (MayDivide).
     const Sizes* sizes = nullptr;
   };
   Emitter(const LoopNest& nest, const Options& options);

@@ -84,6 +84,16 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
 const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& schedule);
 
+// The tiles of kTransposed and kTiled: `height` by `width` elements along `across` and `vector`. In the scope that
+// OpenTiles opens, tr and tc are the tile's place, and all other variables have their values.
+struct Tiles {
+  Loop row, column;  // Along `across`, and along `vector`;
+  const ir::Expr* rows = nullptr;
+  const ir::Expr* columns = nullptr;  // their extents.
+  const ir::Expr* units = nullptr;    // Tiles there are.
+};
+Tiles OpenTiles(Emitter& em, const Region& region, const Schedule& schedule, int height, int width);
+
 // `loops` with the one over `variable`, if it is there, last.
 std::vector<Loop> WithLast(std::vector<Loop> loops, int variable);
 // The number of loops of `phases` that loop at all.

@@ -48,18 +48,8 @@ void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
 }
 
 const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
-  ir::ExprPool& pool = em.pool();
   em.SetVector(-1, 1);
   const int width = s.width, height = s.threads * s.unroll / s.width;
-  std::vector<Loop> outer;
-  Loop row, column;
-  for (const Loop& loop : region.grid) {
-    (loop.variable == s.vector ? column : loop.variable == s.across ? row : outer.emplace_back()) = loop;
-  }
-  const ir::Expr* rows = em.Import(row.end);
-  const ir::Expr* columns = em.Import(column.end);
-  const ir::Expr* row_tiles = pool.CeilDiv(rows, pool.Const(height));
-  const ir::Expr* column_tiles = pool.CeilDiv(columns, pool.Const(width));
   const auto& stores = region.phases[0].stores;
   std::vector<std::string> tiles;
   for (const Store& store : stores) {
@@ -67,23 +57,18 @@ const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& regio
     em.Line("SHARED ", TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", tiles.back(), "[",
             height * (width + 1), "];");
   }
-  const auto at_least_one = [&](const ir::Expr* tiles) { return em.Expr(pool.Max(tiles, pool.Const(1))); };
-  em.Line("const ix tc = (ix)unit % ", at_least_one(column_tiles), ", rest = (ix)unit / ", at_least_one(column_tiles),
-          ";");
-  em.Line("const ix tr = rest % ", at_least_one(row_tiles), ", item = rest / ", at_least_one(row_tiles), ";");
-  em.Open();
-  em.Decode(outer, "item");
+  const Tiles grid = OpenTiles(em, region, s, height, width);
   // body() for each element i of the tile that a thread has there, where it exists.
   const auto each = [&](const std::string& to_row, const std::string& to_column, const auto& body) {
     em.Open();
     em.Line("const int y = ", to_row, ", x = ", to_column, ";");
     em.Line("const ix r = tr * ", height, " + y, c = tc * ", width, " + x;");
     em.Open();
-    em.Define(column.variable, "c");
-    em.Define(row.variable, "r");
+    em.Define(grid.column.variable, "c");
+    em.Define(grid.row.variable, "r");
     body();
     const std::string inner = em.Close();
-    em.Line("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") {\n", inner, "}");
+    em.Line("if (r < ", em.Expr(grid.rows), " && c < ", em.Expr(grid.columns), ") {\n", inner, "}");
     const std::string all = em.Close();
     em.Line("#pragma unroll\nfor (int u = 0; u < ", s.unroll, "; ++u) {\nconst int i = t + u * ", s.threads, ";\n", all,
             "}");
@@ -105,7 +90,7 @@ const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& regio
   });
   const std::string body = em.Close();
   em.Line("{\n", body, "}");
-  return pool.Mul(em.TripsOf(outer), pool.Mul(row_tiles, column_tiles));
+  return grid.units;
 }
 
 }  // namespace hir::codegen::gpu

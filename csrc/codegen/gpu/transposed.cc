@@ -37,29 +37,35 @@ void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
   s.is_exact = covers(s.across, kWords * pair) && covers(s.vector, int64_t{kVectors} * s.lanes);
 }
 
-const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
+Tiles OpenTiles(Emitter& em, const Region& region, const Schedule& s, int height, int width) {
   ir::ExprPool& pool = em.pool();
+  Tiles tiles;
+  std::vector<Loop> outer;
+  for (const Loop& loop : region.grid) {
+    (loop.variable == s.vector ? tiles.column : loop.variable == s.across ? tiles.row : outer.emplace_back()) = loop;
+  }
+  tiles.rows = em.Import(tiles.row.end);
+  tiles.columns = em.Import(tiles.column.end);
+  const ir::Expr* of_rows = pool.CeilDiv(tiles.rows, pool.Const(height));
+  const ir::Expr* of_columns = pool.CeilDiv(tiles.columns, pool.Const(width));
+  em.Line("const ix tc = (ix)unit % ", em.Expr(of_columns), ";");
+  em.Line("const ix rest = (ix)unit / ", em.Expr(of_columns), ";");
+  em.Line("const ix tr = rest % ", em.Expr(of_rows), ";");
+  em.Line("const ix item = rest / ", em.Expr(of_rows), ";");
+  em.Open();
+  em.Decode(outer, "item");
+  tiles.units = pool.Mul(em.TripsOf(outer), pool.Mul(of_rows, of_columns));
+  return tiles;
+}
+
+const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
   const int pair = s.unroll;  // Rows of a word.
   const int tile_rows = kWords * pair, tile_columns = kVectors * s.lanes;
   em.SetVector(s.vector, s.lanes);
-  std::vector<Loop> outer;
-  Loop row, column;
-  for (const Loop& loop : region.grid) {
-    (loop.variable == s.vector ? column : loop.variable == s.across ? row : outer.emplace_back()) = loop;
-  }
-  const ir::Expr* rows = em.Import(row.end);
-  const ir::Expr* columns = em.Import(column.end);
-  const ir::Expr* row_tiles = pool.CeilDiv(rows, pool.Const(tile_rows));
-  const ir::Expr* column_tiles = pool.CeilDiv(columns, pool.Const(tile_columns));
-  em.Require(Cat("(", em.SymbolText(columns), " % ", s.lanes, " | ", em.SymbolText(rows), " % ", s.lanes, ") == 0"));
   const auto& stores = region.phases[0].stores;
   em.Line("SHARED uint4 tiles[", stores.size(), "][", kWords * tile_columns / 4, "];");
-  em.Line("const ix tc = (ix)unit % ", em.Expr(column_tiles), ";");
-  em.Line("const ix rest = (ix)unit / ", em.Expr(column_tiles), ";");
-  em.Line("const ix tr = rest % ", em.Expr(row_tiles), ";");
-  em.Line("const ix item = rest / ", em.Expr(row_tiles), ";");
-  em.Open();
-  em.Decode(outer, "item");
+  const auto [row, column, rows, columns, units] = OpenTiles(em, region, s, tile_rows, tile_columns);
+  em.Require(Cat("(", em.SymbolText(columns), " % ", s.lanes, " | ", em.SymbolText(rows), " % ", s.lanes, ") == 0"));
   // Into the tile.
   em.Line("const int cv = t % ", kVectors, ", word = t / ", kVectors, ";");
   em.Line("const ix c = tc * ", tile_columns, " + cv * ", s.lanes, ";");
@@ -138,7 +144,7 @@ const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& 
   em.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns * chunks, "; i += ", s.threads, ") {\n", each, "}");
   const std::string body = em.Close();
   em.Line("{\n", body, "}");
-  return pool.Mul(em.TripsOf(outer), pool.Mul(row_tiles, column_tiles));
+  return units;
 }
 
 }  // namespace hir::codegen::gpu
