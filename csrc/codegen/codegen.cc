@@ -126,7 +126,7 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
     const std::span<const size_t> batch = std::span(reducing).subspan(at, end - at);
     HIR_ASSIGN(const std::vector<std::vector<Kept>> parts,
                launch(batch, [](PartsLaunch& l, size_t p) { l.ReduceParts(p); }));
-    // What is stored once a row is where the last sums are made, if they are all of one phase.
+    // Stores of one element a row go into the launch of the last sums, if that has all of them.
     const bool stores = end == reducing.size() && batch.size() == 1;
     if (stores) per_row.clear();
     HIR_ASSIGN(const std::vector<std::vector<Kept>> sums, launch(batch, [&](PartsLaunch& l, size_t p) {

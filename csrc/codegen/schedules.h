@@ -45,7 +45,7 @@ class PartsLaunch {
   void CombineParts(size_t p, std::span<const Kept> parts, bool is_last, bool keep);
   // Phase `p`, which stores, point by point.
   void StorePoints(size_t p);
-  // What is stored once a row.
+  // The stores of one element a row.
   void StoreRows();
   // Results of earlier launches are read from where they are kept.
   Region Finish(std::span<const Kept> results);

@@ -38,7 +38,7 @@ std::unordered_set<const Element*> ElementsOf(const Phase& phase) {
   return seen;
 }
 
-// Of what stays the same in a loop.
+// Slower than a load: worth hoisting out of a loop.
 bool IsSlow(const Element* element) {
   const bool divides = element->kind == Element::Kind::kPrim && element->prim == Prim::kDiv;
   const bool computes =
@@ -108,6 +108,7 @@ void Emitter::ChooseSaved(const Region& region) {
 
 void Emitter::ChooseSavedColumns(const Region& region) {
   std::unordered_map<const ir::Value*, size_t> made;  // Results, by phase.
+  int64_t bytes = 0;                                  // Of those saved.
   for (size_t q = 0; q < region.phases.size(); ++q) {
     const Phase& phase = region.phases[q];
     for (const Accumulator& accumulator : phase.accumulators) made[accumulator.value] = q;
@@ -136,7 +137,9 @@ void Emitter::ChooseSavedColumns(const Region& region) {
         if (part->kind == Element::Kind::kLoad && result != made.end())
           last = last == region.phases.size() ? result->second : std::max(last, result->second);
       }
-      if (IsFloat(e->dtype) && last < q && (VariablesOf(e) & inner) == 0) {
+      const int64_t own = ColumnsIn(region) * DTypeBytes(e->dtype);
+      if (IsFloat(e->dtype) && last < q && (VariablesOf(e) & inner) == 0 && bytes + own <= kSavedBytesMax) {
+        bytes += own;
         saved_[e] = {last, region.columns->variable, writer_.Alloca(TypeOf(e->dtype), ColumnsIn(region))};
         saved_order_.push_back(e);
         return;
