@@ -120,7 +120,7 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
 
 namespace {
 
-// Those that are 1.
+// The sizes that are 1.
 codegen::Sizes OnesOf(const codegen::Sizes& sizes) {
   codegen::Sizes ones;
   for (const auto& [symbol, size] : sizes) {

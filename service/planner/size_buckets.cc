@@ -45,7 +45,9 @@ std::set<std::string> SymbolsOf(std::span<const plan::Boundary> inputs) {
 
 void KeepFromOne(const codegen::Sizes& sizes, pb::Plan* plan) {
   for (const auto& [symbol, size] : sizes) {
-    if (size > 1) AddAtMost("2", symbol, base::Cat("an axis ", symbol, " of one element has a plan of its own"), plan);
+    const std::string reason = base::Cat("an axis ", symbol, " of one element has a plan of its own");
+    if (size > 1) AddAtMost("2", symbol, reason, plan);
+    if (size == 0) AddAtMost(symbol, "0", reason, plan);
   }
 }
 
