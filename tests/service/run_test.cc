@@ -387,6 +387,27 @@ TEST_F(Run, ExplainWithSizes) {
 }
 
 // As an upload of that shape is refused, and a run whose output is one.
+// One element and others, in turn: each has a plan that is right for it, whichever was made first.
+TEST_F(Run, SizesOfOneHavePlansOfTheirOwn) {
+  const std::string sums = Id(R"(fusion @ones(%x: f32[i0, i1]) {
+  %s = sum(%x) {axes=[1], keepdim=true, dtype=null}
+  %d = sub(%x, %s)
+  %y = permute(%d) {dims=[1, 0]}
+  return %y
+}
+)");
+  const std::string wide = Put({1, 2, 3, 4, 5, 6}, {2, 3}), row = Put({1, 2, 3}, {1, 3}), column = Put({1, 2}, {2, 1}),
+                    one = Put({7}, {1, 1}), none = Put({}, {0, 3});
+  for (int i = 0; i < 2; ++i) {
+    const auto run = [&](const std::string& x) { return Values(client.Run(sums, {x}).reply.outputs(0)); };
+    EXPECT_EQ(run(wide), (std::vector<float>{-5, -11, -4, -10, -3, -9}));
+    EXPECT_EQ(run(row), (std::vector<float>{-5, -4, -3}));
+    EXPECT_EQ(run(column), (std::vector<float>{0, 0}));
+    EXPECT_EQ(run(one), (std::vector<float>{0}));
+    EXPECT_EQ(run(none), std::vector<float>());
+  }
+}
+
 TEST_F(Run, ExplainWithSizesThatNoTensorHas) {
   const auto explain = [&](const char* text, const std::map<std::string, int64_t>& sizes) {
     pb::ExplainRequest request;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "csrc/codegen/loop_nest.h"
 #include "csrc/fusion/fusion_ops.h"
@@ -54,6 +55,36 @@ TEST(Parts, OneRowIsCutEarlier) {
   EXPECT_EQ(divided("65536", "0").substr(0, 25), "for each of (%1 in 0..64)");
   EXPECT_EQ(divided("16384", "0").substr(0, 14), "for each of ()");
   EXPECT_EQ(divided("8, 65536", "1").substr(0, 24), "for each of (%0 in 0..8)");
+}
+
+// Sums that wait for nothing of each other, and what follows them: three launches, however many tensors there are.
+TEST(Parts, OfSeveralTensorsShareLaunches) {
+  const auto graph = ir::Parse(R"(fusion @f(%a: f32[100000], %b: f32[70000], %c: f32[300, 300]) {
+    %aa = mul(%a, %a)
+    %bb = mul(%b, %b)
+    %cc = mul(%c, %c)
+    %sa = sum(%aa) {axes=[0], keepdim=false, dtype=null}
+    %sb = sum(%bb) {axes=[0], keepdim=false, dtype=null}
+    %sc = sum(%cc) {axes=[0, 1], keepdim=false, dtype=null}
+    %ab = add(%sa, %sb)
+    %norm = add(%ab, %sc)
+    %x = div(%a, %norm)
+    %y = div(%b, %norm)
+    %z = div(%c, %norm)
+    return %x, %y, %z, %norm
+  })",
+                               fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
+  const segment::Group group = segment::MakeGroup(**graph, ops);
+  for (const Target& target : {Target(), kHopper}) {
+    const auto plan = Plan(group.View(**graph), "k0", target, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->launches.size(), 3u);
+    EXPECT_EQ(plan->nests[0]->regions.size(), 3u);
+    EXPECT_EQ(plan->nests[2]->regions.size(), 4u);  // And the norm itself.
+  }
 }
 
 }  // namespace

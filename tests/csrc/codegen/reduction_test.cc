@@ -100,6 +100,24 @@ TEST(Reduction, InTwoLaunches) {
 
 // Columns are carried from row to row, on some CPUs several rows at a time, more of a sum alone than of sums that share
 // what they read, one of what depends on the row, and one of what only some rows have.
+// Sums of several tensors in launches that they share, read by all of them, and stored.
+TEST(Reduction, OfSeveralTensorsInParts) {
+  for (const auto& [n, m] : {std::pair{70000, 40001}, {70000, 5}, {0, 40000}, {40003, 1}}) {
+    CheckProgram(R"(fusion @f(%a: f32[i0], %b: f32[i1], %c: f64[7, i1]) {
+      %aa = mul(%a, %a)
+      %sa = sum(%aa) {axes=[0], keepdim=false, dtype=null}
+      %mb = max(%b) {axes=[0], keepdim=false, dtype=null}
+      %sb = sum(%b) {axes=[0], keepdim=false, dtype=null}
+      %norm = add(%sa, %sb)
+      %x = mul(%a, %norm)
+      %y = mul(%b, %norm)
+      %z = sub(%b, %mb)
+      return %x, %y, %z, %norm
+    })",
+                 {{"i0", n}, {"i1", m}}, 6, true);
+  }
+}
+
 TEST(Reduction, ColumnsOfAnyNumberOfRows) {
   for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 18, 19, 20, 21, 66, 1003}) {
     for (const int64_t m : {1, 16, 37, 300}) {

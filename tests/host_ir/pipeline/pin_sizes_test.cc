@@ -43,5 +43,15 @@ TEST(PinSizes, EqualSizesAreConstantsTogether) {
     EXPECT_TRUE(boundary.global->axes[0].extent->IsConst(1));
 }
 
+// The program wants two elements and more. Whoever runs it is told so by its guard.
+TEST(PinSizes, ASizeThatAGuardRefusesStaysASymbol) {
+  const auto plan = PlanFor({{"i0", 1}},
+                            "fusion @f(%x: f32[i0]) {\n  %y = slice(%x) {start=[2], end=[i0], strides=[1]}\n"
+                            "  return %y\n}");
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_TRUE(plan->pinned.empty());
+  EXPECT_FALSE(plan->host->guards.empty());
+}
+
 }  // namespace
 }  // namespace hir::host

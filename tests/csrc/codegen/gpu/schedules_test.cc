@@ -1,0 +1,88 @@
+// Goal: sizes that no vector divides get the schedules made for them, and others keep theirs. Method: the schedules of a
+// program's kernels, for sizes that are known; that values are right is emulated_test's part.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "csrc/base/text.h"
+#include "csrc/codegen/gpu/gpu.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "csrc/ir/parse.h"
+
+namespace hir::codegen::gpu {
+namespace {
+
+struct Made {
+  std::vector<std::string> schedules;  // "pointwise of 4", a kernel each.
+  std::string text;                    // Of the first kernel.
+};
+
+Made MadeOf(const std::string& program, const Sizes& sizes = {}) {
+  auto graph = ir::Parse("fusion @f(" + program + "}", fusion::kFusionOps);
+  if (!graph.ok()) return {{graph.status().ToString()}, {}};
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const auto plan = Plan(group.View(**graph), "k", kHopper, sizes);
+  if (!plan.ok()) return {{plan.status().ToString()}, {}};
+  const auto source = EmitCuda(*plan);
+  if (!source.ok()) return {{source.status().ToString()}, {}};
+  Made made;
+  for (const Tuning& tuning : source->tunings)
+    made.schedules.push_back(base::Cat(tuning.schedule, " of ", tuning.lanes));
+  made.text = source->parts[0];
+  return made;
+}
+
+using Schedules = std::vector<std::string>;
+
+TEST(Schedules, AFlatLoopHasVectorsAndARest) {
+  const std::string program = "%x: f32[i0]) {\n  %y = neg(%x)\n  return %y\n";
+  const Made odd = MadeOf(program, {{"i0", 1000003}}), even = MadeOf(program, {{"i0", 1000000}});
+  EXPECT_EQ(odd.schedules, Schedules{"pointwise of 4"});
+  EXPECT_EQ(odd.text.find("s0 % 4 == 0"), std::string::npos);
+  EXPECT_EQ(even.schedules, Schedules{"pointwise of 4"});
+  EXPECT_NE(even.text.find("s0 % 4 == 0"), std::string::npos);
+}
+
+TEST(Schedules, WholeSumsHaveVectorsAndARest) {
+  const std::string program = "%x: f32[i0]) {\n  %y = sum(%x) {axes=[0], keepdim=false, dtype=null}\n  return %y\n";
+  EXPECT_EQ(MadeOf(program, {{"i0", 1000003}}).schedules[0], "rows of 4");
+}
+
+TEST(Schedules, TranspositionsOfOddExtentsAreTiled) {
+  const std::string program = "%x: f32[i0, i1]) {\n  %y = permute(%x) {dims=[1, 0]}\n  return %y\n";
+  EXPECT_EQ(MadeOf(program, {{"i0", 1001}, {"i1", 205}}).schedules, Schedules{"tiled of 1"});
+  EXPECT_EQ(MadeOf(program, {{"i0", 1024}, {"i1", 256}}).schedules, Schedules{"transposed of 4"});
+  EXPECT_EQ(MadeOf(program, {{"i0", 1001}, {"i1", 3}}).schedules, Schedules{"pointwise of 1"});
+}
+
+// An input that lies as the output does stands beside one that does not.
+TEST(Schedules, TilesBesideInputsThatLieAsOutputs) {
+  EXPECT_EQ(MadeOf("%x: f32[571, 256], %a: f32[256, 571], %b: f32[256, 571]) {\n  %t = permute(%x) {dims=[1, 0]}\n"
+                   "  %c = add(%t, %a)\n  %y = add(%c, %b)\n  return %y\n")
+                .schedules,
+            Schedules{"tiled of 1"});
+}
+
+TEST(Schedules, ShortRowsHaveAThreadEach) {
+  const std::string program = "%x: f32[i0, i1]) {\n  %y = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  return %y\n";
+  const Made few = MadeOf(program, {{"i0", 1 << 20}, {"i1", 10}});
+  EXPECT_EQ(few.schedules, Schedules{"columns of 1"});
+  EXPECT_EQ(few.text.find("collect_columns"), std::string::npos);
+  EXPECT_EQ(MadeOf(program, {{"i0", 1 << 20}, {"i1", 64}}).schedules, Schedules{"rows of 4"});
+}
+
+// A symbol of another size has no condition that would fail.
+TEST(Schedules, KnownSizesSayWhichVectorsThereAre) {
+  const std::string program = "%x: bf16[i0, i1], %b: bf16[i1]) {\n  %y = add(%x, %b)\n  return %y\n";
+  EXPECT_EQ(MadeOf(program, {{"i0", 64}, {"i1", 4096}}).schedules, Schedules{"pointwise of 8"});
+  EXPECT_EQ(MadeOf(program, {{"i0", 64}, {"i1", 4100}}).schedules, Schedules{"pointwise of 4"});
+  const Made odd = MadeOf(program, {{"i0", 64}, {"i1", 4097}});
+  EXPECT_EQ(odd.schedules, Schedules{"pointwise of 1"});
+  EXPECT_NE(odd.text.find("const ix block"), std::string::npos);  // Rows, so that nothing is divided for each element.
+}
+
+}  // namespace
+}  // namespace hir::codegen::gpu
