@@ -1,5 +1,5 @@
-// Goal: sizes that no vector divides get the schedules made for them, and others keep theirs. Method: the schedules of a
-// program's kernels, for sizes that are known; that values are right is emulated_test's part.
+// Goal: sizes that no vector divides get the schedules made for them, and others keep theirs. Method: the schedules of
+// a program's kernels, for sizes that are known; that values are right is emulated_test's part.
 #include <gtest/gtest.h>
 
 #include <string>
