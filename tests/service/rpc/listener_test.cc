@@ -17,6 +17,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -126,31 +127,31 @@ class Peer {
   bool connected_ = false;
 };
 
-// No descriptor is free until it ends.
+// No descriptor is free until it ends, but those that it frees.
 class NoDescriptors {
  public:
   NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    // Holes in the row of numbers are filled: the limit is on the numbers.
-    int last = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    const int highest = HighestFd();
-    while (last < highest) {
-      fillers_.emplace_back(last);
-      last = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    }
-    fillers_.emplace_back(last);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(std::max(last, highest) + 1);
-    setrlimit(RLIMIT_NOFILE, &none);
+    HIR_CHECK(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(HighestFd() + 1 + kFillersMin);
+    HIR_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    // The limit is on the numbers: holes in their row are filled, too.
+    for (base::Fd filler = Filler(); filler.valid(); filler = Filler()) fillers_.push_back(std::move(filler));
+    HIR_CHECK(errno == EMFILE && fillers_.size() >= kFillersMin);
   }
   ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  void FreeOne() { fillers_.pop_back(); }
+  void FreeOne() {
+    HIR_CHECK(!fillers_.empty());
+    fillers_.pop_back();
+  }
 
  private:
-  static int HighestFd() {
-    int highest = 0;
+  static constexpr size_t kFillersMin = 2;
+  static base::Fd Filler() { return base::Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+  static size_t HighestFd() {
+    size_t highest = 0;
     for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
-      highest = std::max(highest, std::stoi(each.path().filename().string()));
+      highest = std::max<size_t>(highest, std::stoul(each.path().filename().string()));
     return highest;
   }
   rlimit before_ = {};
