@@ -3,6 +3,7 @@
 
 #include "csrc/codegen/structure.h"
 #include "csrc/fusion/element.h"
+#include "csrc/fusion/fusion_ops.h"
 
 namespace hir::codegen {
 
@@ -10,7 +11,21 @@ using fusion::AxisLink;
 using fusion::AxisRelation;
 using fusion::Element;
 
-AxisClasses::AxisClasses(const segment::GroupView& group) {
+const OpAxes::Facts& OpAxes::Of(const ir::Op& op) {
+  const auto [at, is_new] = facts_.try_emplace(&op);
+  Facts& facts = at->second;
+  if (!is_new) return facts;
+  facts.links = fusion::AxesOf(op);
+  const bool makes_elements = !fusion::IsCommunication(fusion::CodeOf(op)) && (op.info->effects & ir::kLibrary) == 0;
+  facts.is_pointwise = makes_elements && std::ranges::all_of(facts.links, [](const AxisLink& link) {
+                         return link.relation == AxisRelation::kSame || link.relation == AxisRelation::kBroadcast;
+                       });
+  const auto is_loop = [](const AxisLink& link) { return link.relation == AxisRelation::kReduced; };
+  if (makes_elements && std::ranges::any_of(facts.links, is_loop)) facts.loops = LoopsOf(op);
+  return facts;
+}
+
+AxisClasses::AxisClasses(const segment::GroupView& group, OpAxes& axes) : axes_(axes) {
   std::vector<int> parents;
   std::vector<const ir::Expr*> extents;
   const auto find = [&](int at) {
@@ -19,56 +34,58 @@ AxisClasses::AxisClasses(const segment::GroupView& group) {
     }
     return at;
   };
-  const auto add = [&](const ir::Value* value) {
-    if (!IsTensor(value) || classes_.contains(value)) return;
-    std::vector<int>& axes = classes_[value];
-    for (const ir::Axis& axis : ir::ValueAxes(*value->type)) {
-      if (IsSingle(axis)) {
-        axes.push_back(-1);
-        continue;
-      }
-      axes.push_back(static_cast<int>(parents.size()));
-      parents.push_back(axes.back());
+  const auto add = [&](const ir::Value* value) -> Place {
+    if (!IsTensor(value)) return {};
+    const auto [at, is_new] = places_.try_emplace(value);
+    if (!is_new) return at->second;
+    at->second.begin = classes_.size();
+    for (const ir::Axis& axis : value->type->axes) {
+      if (axis.kind == ir::AxisKind::kReduction) continue;
+      classes_.push_back(IsSingle(axis) ? -1 : static_cast<int>(parents.size()));
+      if (IsSingle(axis)) continue;
+      parents.push_back(classes_.back());
       extents.push_back(axis.extent);
     }
+    at->second.count = classes_.size() - at->second.begin;
+    return at->second;
   };
+  std::vector<Place> operands, results;  // Of one op.
   for (const ir::Op* op : group.ops) {
-    for (const ir::Value* operand : op->operands) add(operand);
-    for (const ir::Value* result : op->results) add(result);
-    const std::vector<AxisLink>& links = links_[op] = fusion::AxesOf(*op);
-    for (const AxisLink& link : links) {
-      const ir::Value* operand = op->operands[static_cast<size_t>(link.operand)];
+    operands.clear();
+    results.clear();
+    for (const ir::Value* operand : op->operands) operands.push_back(add(operand));
+    for (const ir::Value* result : op->results) results.push_back(add(result));
+    for (const AxisLink& link : axes_.Of(*op).links) {
       const ir::Value* result = op->results[static_cast<size_t>(link.result)];
       const ir::Axis& axis = result->type->axes[static_cast<size_t>(link.result_axis)];
       if (link.relation != AxisRelation::kSame || axis.kind == ir::AxisKind::kReduction) continue;
       const auto before = std::count_if(result->type->axes.begin(), result->type->axes.begin() + link.result_axis,
                                         [](const ir::Axis& a) { return a.kind != ir::AxisKind::kReduction; });
-      const int a = classes_[operand][static_cast<size_t>(link.operand_axis)];
-      const int b = classes_[result][static_cast<size_t>(before)];
+      const int a =
+          classes_[operands[static_cast<size_t>(link.operand)].begin + static_cast<size_t>(link.operand_axis)];
+      const int b = classes_[results[static_cast<size_t>(link.result)].begin + static_cast<size_t>(before)];
       if (a < 0 || b < 0) continue;
       if (ir::Equal(extents[static_cast<size_t>(a)], extents[static_cast<size_t>(b)])) {
         parents[static_cast<size_t>(find(b))] = find(a);
       }
     }
   }
+  // As values come in the program, so that numbers depend on the program alone.
   std::vector<int> numbers(parents.size(), -1);
-  for (const ir::Op* op : group.ops) {  // In program order, so that numbers depend on the program alone.
-    const auto renumber = [&](const ir::Value* value) {
-      if (!IsTensor(value)) return;
-      for (const int axis : classes_[value]) {
-        if (axis < 0 || numbers[static_cast<size_t>(find(axis))] >= 0) continue;
-        numbers[static_cast<size_t>(find(axis))] = static_cast<int>(extents_.size());
-        extents_.push_back(extents[static_cast<size_t>(axis)]);
-      }
-    };
-    for (const ir::Value* operand : op->operands) renumber(operand);
-    for (const ir::Value* result : op->results) renumber(result);
-  }
-  for (auto& [value, axes] : classes_) {
-    for (int& axis : axes) {
-      if (axis >= 0) axis = numbers[static_cast<size_t>(find(axis))];
+  for (int& axis : classes_) {
+    if (axis < 0) continue;
+    int& number = numbers[static_cast<size_t>(find(axis))];
+    if (number < 0) {
+      number = static_cast<int>(extents_.size());
+      extents_.push_back(extents[static_cast<size_t>(axis)]);
     }
+    axis = number;
   }
+}
+
+std::span<const int> AxisClasses::Of(const ir::Value* value) const {
+  const Place& place = places_.at(value);
+  return std::span(classes_).subspan(place.begin, place.count);
 }
 
 ReductionLoops LoopsOf(const ir::Op& op) {

@@ -24,6 +24,16 @@ struct Verdict {
   bool is_starved = false;  // Whatever the sizes of symbols, it keeps few processors busy: better several kernels.
 };
 Verdict Accepts(const segment::GroupView& group);
+// Answers as Accepts for many groups of one graph, which must not change: it asks of each op once. Not thread-safe.
+class Acceptance {
+ public:
+  Acceptance();
+  ~Acceptance();
+  Verdict Of(const segment::GroupView& group);
+
+ private:
+  std::unique_ptr<class OpAxes> axes_;
+};
 
 struct Workspace {
   const ir::Expr* bytes = nullptr;
@@ -46,6 +56,8 @@ struct Launch {
 };
 
 struct LoopNest;  // csrc/codegen/loop_nest.h
+
+inline constexpr int64_t kLaunchesMax = 4096;  // Of one plan, which has no more than 512 ops: each reduction makes two.
 
 struct KernelPlan {
   std::string schedule;

@@ -29,7 +29,7 @@ struct Varying {
 
 Varying VaryingOf(const NestBuilder& builder, const ir::Value* value) {
   Varying varying;
-  const std::vector<int>& classes = builder.classes().Of(value);
+  const std::span<const int> classes = builder.classes().Of(value);
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
   for (size_t i = 0; i < axes.size(); ++i) {
     if (classes[i] < 0) continue;

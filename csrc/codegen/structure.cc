@@ -30,7 +30,7 @@ constexpr int64_t kLongRow = 65536;
 constexpr int64_t kShortRow = 16;
 constexpr int64_t kColumnsMax = 32768;  // Sums a row of which is kept near the processor.
 
-bool Contains(const std::vector<int>& classes, int axis_class) {
+bool Contains(std::span<const int> classes, int axis_class) {
   return std::ranges::find(classes, axis_class) != classes.end();
 }
 bool SameSet(std::vector<int> a, std::vector<int> b) {
@@ -39,12 +39,12 @@ bool SameSet(std::vector<int> a, std::vector<int> b) {
   return a == b;
 }
 // The classes of an index that vary.
-std::vector<int> Varying(const std::vector<int>& classes) {
+std::vector<int> Varying(std::span<const int> classes) {
   std::vector<int> varying;
   std::ranges::copy_if(classes, std::back_inserter(varying), [](int c) { return c >= 0; });
   return varying;
 }
-bool HasRepeat(const std::vector<int>& classes) {
+bool HasRepeat(std::span<const int> classes) {
   const std::vector<int> varying = Varying(classes);
   return std::set<int>(varying.begin(), varying.end()).size() != varying.size();
 }
@@ -271,7 +271,7 @@ class Analysis {
   }
 
   bool CheckOps() {
-    if (group_.ops.size() > kOpsMax) return Refused(Cat("more than ", kOpsMax, " ops"));
+    if (std::string reason = TooLarge(group_); !reason.empty()) return Refused(std::move(reason));
     for (const ir::Op* op : group_.ops) {
       const fusion::FusionOp code = fusion::CodeOf(*op);
       if (fusion::IsCommunication(code)) return Refused(Cat(op->info->name, " is a communication"));
@@ -291,7 +291,7 @@ class Analysis {
     for (const ir::Value* value : group_.outputs) views[value].insert(next++);
     for (size_t i = group_.ops.size(); i-- > 0;) {
       const ir::Op* op = group_.ops[i];
-      const std::set<int> own = views[op->results[0]];
+      const std::set<int>& own = views[op->results[0]];  // Stays where it is when others come.
       sum += own.size();
       if (own.size() > kViewsMax || sum > kElementsMax) {
         return Refused(Cat("%", op->results[0]->name, " would be computed at ", own.size(), " places"));
@@ -347,13 +347,12 @@ class Analysis {
       if (places == Places::kOtherColumns) elsewhere_ = &op;
       kept.insert(known->second.begin(), known->second.end());
     }
-    const bool has_loop = std::ranges::any_of(
-        classes_.Links(&op), [](const AxisLink& link) { return link.relation == AxisRelation::kReduced; });
+    const std::optional<ReductionLoops>& loops = classes_.FactsOf(&op).loops;
     Reduction reduction;
     reduction.op = &op;
-    if (has_loop) {
-      const std::vector<int>& axes = classes_.Of(op.operands[0]);
-      for (const int axis : LoopsOf(op).operand_axes) {
+    if (loops) {
+      const std::span<const int> axes = classes_.Of(op.operands[0]);
+      for (const int axis : loops->operand_axes) {
         // A minimum over an axis that is stored once; rare, and it has no class.
         if (axes[static_cast<size_t>(axis)] < 0) return Refused(Cat("%", result->name, " reduces a broadcast axis"));
         reduction.reduced.push_back(axes[static_cast<size_t>(axis)]);
@@ -381,7 +380,7 @@ class Analysis {
   // result needs the operand's element of its own index. Along other axes any will do: it is computed where it is
   // read, from the reductions' results at its index.
   Places PlacesOf(const ir::Op& op, int operand, const std::set<int>& kept) const {
-    const std::vector<int>& axes = classes_.Of(op.operands[static_cast<size_t>(operand)]);
+    const std::span<const int> axes = classes_.Of(op.operands[static_cast<size_t>(operand)]);
     Places places = Places::kSame;
     for (size_t axis = 0; axis < axes.size(); ++axis) {
       if (axes[axis] < 0) continue;
@@ -428,7 +427,7 @@ class Analysis {
 
   bool Place(OutputPlace& output) {
     if (output.depth >= 0) return true;
-    const std::vector<int>& axes = classes_.Of(output.value);
+    const std::span<const int> axes = classes_.Of(output.value);
     const bool depends = reduced_.contains(output.value);
     const bool fits =
         !HasRepeat(axes) && std::ranges::all_of(result_.rows, [&](int row) { return Contains(axes, row); });
@@ -468,6 +467,24 @@ class Analysis {
 };
 
 }  // namespace
+
+std::string TooLarge(const segment::GroupView& group) {
+  return group.ops.size() > kOpsMax ? Cat("more than ", kOpsMax, " ops") : std::string();
+}
+
+std::optional<Structure> AnalysePointwise(const segment::GroupView& group, OpAxes& axes) {
+  Structure structure;
+  for (const ir::Value* value : group.outputs) {
+    if (IsTensor(value)) structure.outputs.push_back({value, -1});
+  }
+  // Each op may be computed at a place of its own for each output (CheckViews).
+  const bool may_be_large = group.outputs.size() > kViewsMax || group.outputs.size() * group.ops.size() > kElementsMax;
+  if (may_be_large || structure.outputs.size() > kOutputsMax) return std::nullopt;
+  const auto is_pointwise = [&axes](const ir::Op* op) { return axes.Of(*op).is_pointwise; };
+  if (!std::ranges::all_of(group.ops, is_pointwise)) return std::nullopt;
+  structure.schedule = structure.outputs.empty() ? "scalar" : "pointwise";
+  return structure;
+}
 
 Structure Analyse(const segment::GroupView& group, const AxisClasses& classes) {
   return Analysis(group, classes).Run(false);

@@ -3,6 +3,8 @@
 // Private to csrc/codegen.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,24 +14,52 @@
 
 namespace hir::codegen {
 
+// The loops of a reduction op: for each trip of its kReduce element, the operand's value axis it runs over.
+struct ReductionLoops {
+  std::vector<int> operand_axes;
+};
+ReductionLoops LoopsOf(const ir::Op& op);
+
+// AxesOf, and what follows from it of the op alone, remembered: segmentation asks of each op once for every group that it
+// might belong to. The graph must not change. Not thread-safe.
+class OpAxes {
+ public:
+  struct Facts {
+    std::vector<fusion::AxisLink> links;
+    // Elements are made from elements of the same place, and nothing else: no loop, no other index, no library.
+    bool is_pointwise = false;
+    std::optional<ReductionLoops> loops = {};  // Where a link is one of a reduction.
+  };
+  const Facts& Of(const ir::Op& op);
+
+ private:
+  std::unordered_map<const ir::Op*, Facts> facts_;
+};
+
 // An axis of a tensor belongs to a class with the axes of other tensors that have the same index wherever an
 // element of one
 // is made from an element of the other. Axes that are stored once, or have extent 1, have none (-1): their
 // index is 0.
 class AxisClasses {
  public:
-  explicit AxisClasses(const segment::GroupView& group);
+  // `axes` lives as long as this.
+  AxisClasses(const segment::GroupView& group, OpAxes& axes);
 
   // One entry per value axis. REQUIRES: a tensor that the group reads or makes.
-  const std::vector<int>& Of(const ir::Value* value) const { return classes_.at(value); }
+  std::span<const int> Of(const ir::Value* value) const;
   const ir::Expr* Extent(int axis_class) const { return extents_[static_cast<size_t>(axis_class)]; }
-  // AxesOf, remembered. REQUIRES: an op of the group.
-  const std::vector<fusion::AxisLink>& Links(const ir::Op* op) const { return links_.at(op); }
+  // REQUIRES: an op of the group, for both.
+  const OpAxes::Facts& FactsOf(const ir::Op* op) const { return axes_.Of(*op); }
+  const std::vector<fusion::AxisLink>& Links(const ir::Op* op) const { return axes_.Of(*op).links; }
 
  private:
-  std::unordered_map<const ir::Value*, std::vector<int>> classes_;
+  struct Place {
+    size_t begin = 0, count = 0;
+  };
+  OpAxes& axes_;
+  std::vector<int> classes_;  // Of one value after the other.
+  std::unordered_map<const ir::Value*, Place> places_;
   std::vector<const ir::Expr*> extents_;
-  std::unordered_map<const ir::Op*, std::vector<fusion::AxisLink>> links_;
 };
 
 // An op that needs a loop for each element of its result.
@@ -63,17 +93,15 @@ struct Structure {
   std::vector<OutputPlace> outputs;           // Tensors only.
 };
 
+// Why no kernel holds that many ops; empty: one may. Asked ahead of the rest, as it takes no time.
+std::string TooLarge(const segment::GroupView& group);
+// As Analyse, of groups whose ops are all pointwise: with no need of classes. Nothing: Analyse may refuse it.
+std::optional<Structure> AnalysePointwise(const segment::GroupView& group, OpAxes& axes);
 // Pure and cheap: looks at types and axes, builds no elements of pointwise ops.
 Structure Analyse(const segment::GroupView& group, const AxisClasses& classes);
 // A "reduction" whose result is contiguous along axes that are kept, over rows in the manner of "inner-outer": rows
 // run in their order. Has a reason where the group is none.
 Structure AnalyseInOrder(const segment::GroupView& group, const AxisClasses& classes);
-
-// The loops of a reduction op: for each trip of its kReduce element, the operand's value axis it runs over.
-struct ReductionLoops {
-  std::vector<int> operand_axes;
-};
-ReductionLoops LoopsOf(const ir::Op& op);
 
 inline bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 // The index along such an axis is always 0.

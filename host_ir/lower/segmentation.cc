@@ -5,7 +5,6 @@
 
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
-#include "csrc/codegen/codegen.h"
 #include "csrc/fusion/attention.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/segment/sink_reshapes.h"
@@ -75,9 +74,8 @@ bool Reads(const GroupView& consumer, const GroupView& producer) {
 // a vector's length, and a matrix that is divided by it.
 constexpr int64_t kBesideASum = 8;
 bool StarvesBesideASum(const GroupView& merged, const segment::Sizes& sizes) {
-  int64_t summed = 0, largest = 0;
+  int64_t summed = 0;
   for (const ir::Op* op : merged.ops) {
-    for (const ir::Value* result : op->results) largest = std::max(largest, segment::StorageBytes(*result, sizes));
     const bool makes_one =
         std::ranges::any_of(op->results[0]->type->axes,
                             [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kReduction; }) &&
@@ -85,7 +83,12 @@ bool StarvesBesideASum(const GroupView& merged, const segment::Sizes& sizes) {
     if (!makes_one) continue;
     for (const ir::Value* operand : op->operands) summed = std::max(summed, segment::StorageBytes(*operand, sizes));
   }
-  return summed > 0 && summed < largest / kBesideASum;
+  if (summed == 0) return false;
+  return std::ranges::any_of(merged.ops, [&](const ir::Op* op) {
+    return std::ranges::any_of(op->results, [&](const ir::Value* result) {
+      return summed < segment::StorageBytes(*result, sizes) / kBesideASum;
+    });
+  });
 }
 
 constexpr std::string_view kNames[] = {"fusing", "reshardings", "one_op"};
@@ -133,6 +136,7 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
     };
   };
   segment::Options options = {.merge_sinks = true, .merge_siblings = true};
+  codegen::Acceptance acceptance;
   // A reshape behind a kernel is a view of its own, so that the kernel's rows are the reduction's to the end.
   std::optional<segment::LateReshapes> late;
   if (segmentation.saves_bytes) late.emplace(graph);
@@ -142,19 +146,19 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
   const segment::ShouldMerge fusing = [&](const GroupView& producer, const GroupView& consumer,
                                           const GroupView& merged) -> Result<std::optional<segment::Gain>> {
     if (stays_apart(producer) || stays_apart(consumer)) return std::nullopt;
-    return OneKernelHoldsIt(producer, consumer, merged, sizes);
+    return OneKernelHoldsIt(producer, consumer, merged, acceptance, sizes);
   };
   const segment::ShouldMerge fusing_at_most = [&](const GroupView& producer, const GroupView& consumer,
                                                   const GroupView& merged) -> Result<std::optional<segment::Gain>> {
     if (stays_apart(producer) || stays_apart(consumer)) return std::nullopt;
     return GainOfOneKernel(producer, consumer, merged, sizes);
   };
-  const segment::ShouldMerge theirs = [&segmentation](const GroupView& producer, const GroupView& consumer,
-                                                      const GroupView& merged) -> Result<std::optional<segment::Gain>> {
+  const segment::ShouldMerge theirs = [&](const GroupView& producer, const GroupView& consumer,
+                                          const GroupView& merged) -> Result<std::optional<segment::Gain>> {
     const bool one_call = AreOneCall(merged);
     if (!one_call && !MayStandTogether(merged)) return std::nullopt;
     HIR_ASSIGN(const std::optional<segment::Gain> gain, segmentation.kernels(producer, consumer, merged));
-    return gain && (one_call || codegen::Accepts(merged).accepted) ? gain : std::nullopt;
+    return gain && (one_call || acceptance.Of(merged).accepted) ? gain : std::nullopt;
   };
   if (segmentation.kernels) return segment::Segment(graph, inside(theirs), options);
   options.gain_at_most = inside(fusing_at_most);
@@ -170,14 +174,15 @@ std::optional<segment::Gain> GainOfOneKernel(const GroupView& producer, const Gr
 }
 
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
-                                              const GroupView& merged, const segment::Sizes& sizes) {
+                                              const GroupView& merged, codegen::Acceptance& acceptance,
+                                              const segment::Sizes& sizes) {
   const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged, sizes);
   if (!gain || AreOneCall(merged)) return gain;
-  const codegen::Verdict verdict = codegen::Accepts(merged);
+  const codegen::Verdict verdict = acceptance.Of(merged);
   if (!verdict.accepted || verdict.is_starved) return std::nullopt;
   if (StarvesBesideASum(merged, sizes)) return std::nullopt;
   const bool strangers = gain->bytes == 0 && !Reads(consumer, producer);
-  if (strangers && codegen::Accepts(producer).schedule != codegen::Accepts(consumer).schedule) return std::nullopt;
+  if (strangers && acceptance.Of(producer).schedule != acceptance.Of(consumer).schedule) return std::nullopt;
   return gain;
 }
 

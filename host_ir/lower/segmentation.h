@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/codegen/codegen.h"
 #include "csrc/segment/segment.h"
 
 namespace hir::host {
@@ -14,7 +15,8 @@ namespace hir::host {
 //   segment_set behind what it copies: that boundary binds; (4) fits one kernel (codegen::Accepts).
 // The gain is the bytes that no longer pass through memory, and one launch.
 std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer, const segment::GroupView& consumer,
-                                              const segment::GroupView& merged, const segment::Sizes& sizes = {});
+                                              const segment::GroupView& merged, codegen::Acceptance& acceptance,
+                                              const segment::Sizes& sizes = {});
 
 // At least its gain, without asking what one kernel can hold.
 std::optional<segment::Gain> GainOfOneKernel(const segment::GroupView& producer, const segment::GroupView& consumer,
