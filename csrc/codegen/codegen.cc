@@ -96,11 +96,11 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
     std::optional<NestBuilder> fresh;  // The first launch has the guards of the decision.
     NestBuilder& own =
         plan.launches.empty() ? builder : fresh.emplace(group, classes, structure, plan.target, plan.sizes, strides);
+    const Region all = plan.launches.empty() ? region : MakeJoined(own);
     std::vector<std::vector<Kept>> made;
     UsedWorkspaces used;
     for (const size_t p : phases) {
-      const bool is_first = plan.launches.empty() && made.empty();
-      PartsLaunch parts(own, is_first ? region : MakeJoined(own), static_cast<int>(plan.workspaces.size()), used);
+      PartsLaunch parts(own, all, static_cast<int>(plan.workspaces.size()), used);
       make(parts, p);
       AddRegion(own, parts.Finish(results));
       for (const Kept& kept : parts.made()) {
@@ -150,14 +150,22 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
 
 }  // namespace
 
-Verdict Accepts(const segment::GroupView& group) {
-  const Structure structure = Analyse(group, AxisClasses(group));
-  return {structure.reason.empty(), structure.reason, structure.schedule, structure.is_starved};
+Acceptance::Acceptance() : axes_(std::make_unique<OpAxes>()) {}
+Acceptance::~Acceptance() = default;
+
+Verdict Acceptance::Of(const segment::GroupView& group) {
+  if (std::string reason = TooLarge(group); !reason.empty()) return {false, std::move(reason), {}, false};
+  std::optional<Structure> structure = AnalysePointwise(group, *axes_);
+  if (!structure) structure = Analyse(group, AxisClasses(group, *axes_));
+  return {structure->reason.empty(), structure->reason, structure->schedule, structure->is_starved};
 }
+
+Verdict Accepts(const segment::GroupView& group) { return Acceptance().Of(group); }
 
 Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name, const Target& target,
                         const Sizes& sizes, const Strides& strides) {
-  const AxisClasses classes(group);
+  OpAxes axes;
+  const AxisClasses classes(group, axes);
   const Structure structure = Analyse(group, classes);
   if (!structure.reason.empty()) return Internal(Cat(name, ": no kernel holds this group: ", structure.reason));
   KernelPlan plan;

@@ -6,6 +6,7 @@
 // a = 0 and b = a * extent(b) + b. Then a is 0 and b runs over both extents. Indices of single axes may go beyond the
 // axis' extent from there on; addresses are what they were.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -74,7 +75,16 @@ class Joiner {
   }
 
   void AddUse(const ir::Expr* expr) {
-    if (known_.insert(expr).second) uses_.push_back(expr);
+    if (!known_.insert(expr).second) return;
+    for (const int variable : VariablesOf(expr)) uses_of_[variable].push_back(expr);
+  }
+
+  static std::set<int> VariablesOf(const ir::Expr* expr) {
+    std::vector<std::string_view> symbols;
+    ir::CollectSymbols(expr, symbols);
+    std::set<int> variables;
+    for (const std::string_view symbol : symbols) variables.insert(VariableOf(symbol));
+    return variables;
   }
 
   // The expressions that `element` is made of, as large as they are.
@@ -136,17 +146,12 @@ class Joiner {
     const std::string name_a = VariableSymbol(a.variable), name_b = VariableSymbol(b.variable);
     const ir::Expr* together =
         scratch_.Add(scratch_.Mul(scratch_.Symbol(name_a), scratch_.Import(b.end)), scratch_.Symbol(name_b));
-    const ir::Expr* zero = scratch_.Const(0);
-    bool is_used = false;
-    for (const ir::Expr* use : uses_) {
-      const bool with_a = math_.DependsOn(use, a.variable), with_b = math_.DependsOn(use, b.variable);
-      if (!with_a && !with_b) continue;
-      if (!with_a || !with_b) return false;
-      const ir::Expr* joined = scratch_.Substitute(use, {{name_a, zero}, {name_b, together}});
-      if (scratch_.overflowed() || !ir::Equal(joined, use)) return false;
-      is_used = true;
-    }
-    return is_used;
+    const std::vector<const ir::Expr*>& uses = uses_of_[a.variable];
+    if (uses.empty() || uses != uses_of_[b.variable]) return false;
+    return std::ranges::all_of(uses, [&](const ir::Expr* use) {
+      const ir::Expr* joined = scratch_.Substitute(use, {{name_a, scratch_.Const(0)}, {name_b, together}});
+      return !scratch_.overflowed() && ir::Equal(joined, use);
+    });
   }
 
   void Join(const Loop& a, const Loop& b) {
@@ -157,20 +162,25 @@ class Joiner {
       std::erase_if(*loops, [&](const Loop& loop) { return loop.variable == a.variable; });
       for (Loop& loop : *loops) {
         for (const ir::Expr** bound : {&loop.begin, &loop.end, &loop.step}) {
-          if (*bound != nullptr) *bound = WithoutJoined(*bound);
+          if (*bound != nullptr && math_.DependsOn(*bound, a.variable)) *bound = WithoutJoined(*bound);
         }
         if (loop.variable == b.variable) loop.end = end;
       }
     }
-    known_.clear();
-    for (const ir::Expr* use : std::exchange(uses_, {})) AddUse(WithoutJoined(use));
+    for (const ir::Expr* use : std::vector(uses_of_[a.variable])) {
+      for (const int variable : VariablesOf(use)) std::erase(uses_of_[variable], use);
+      AddUse(WithoutJoined(use));
+    }
   }
 
   const ir::Expr* WithoutJoined(const ir::Expr* expr) {
-    for (const int variable : joined_) {
-      if (math_.DependsOn(expr, variable)) expr = pool_.Substitute(expr, {{VariableSymbol(variable), pool_.Const(0)}});
+    std::vector<std::string_view> symbols;
+    ir::CollectSymbols(expr, symbols);
+    std::unordered_map<std::string_view, const ir::Expr*> zeros;
+    for (const std::string_view symbol : symbols) {
+      if (joined_.contains(VariableOf(symbol))) zeros.emplace(symbol, pool_.Const(0));
     }
-    return expr;
+    return zeros.empty() ? expr : pool_.Substitute(expr, zeros);
   }
 
   // Puts the expressions in the places of their elements: some are what they are by the ranges that variables had.
@@ -217,8 +227,9 @@ class Joiner {
   std::vector<const ir::Expr*> uses_;  // Offsets, and what else is computed of variables.
   std::set<const ir::Expr*> known_;    // Those.
   std::set<const Element*> seen_;
-  std::set<int> joined_;   // Variables that are 0 now.
-  std::set<int> changed_;  // Those, and the ones that run for them, too.
+  std::map<int, std::vector<const ir::Expr*>> uses_of_;  // Those of a variable, in their order.
+  std::set<int> joined_;                                 // Variables that are 0 now.
+  std::set<int> changed_;                                // Those, and the ones that run for them, too.
   std::unordered_map<const Element*, bool> mentions_;
 };
 

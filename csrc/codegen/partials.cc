@@ -98,6 +98,23 @@ int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
   return is_cpu ? kLongTrips : along_rows ? kLongRowGpu : kLongTripsGpu;
 }
 
+// The most elements that one of the phases reduces into a result. In halves: hundreds of sums, each of a tensor of its own,
+// would nest too deep one by one.
+const ir::Expr* LongestOf(ir::ExprPool& pool, const Region& region, const std::vector<size_t>& reducing) {
+  std::vector<const ir::Expr*> longest;
+  for (const size_t p : reducing) {
+    const ir::Expr* trips = pool.Const(1);
+    for (const Loop& loop : region.phases[p].loops) trips = pool.Mul(trips, loop.end);
+    if (std::ranges::find(longest, trips) == longest.end()) longest.push_back(trips);
+  }
+  while (longest.size() > 1) {
+    const size_t half = (longest.size() + 1) / 2;
+    for (size_t i = half; i < longest.size(); ++i) longest[i - half] = pool.Max(longest[i - half], longest[i]);
+    longest.resize(half);
+  }
+  return longest.front();
+}
+
 }  // namespace
 
 bool WantsParts(NestBuilder& builder, const Region& region) {
@@ -106,12 +123,7 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
   ir::ExprPool& pool = builder.nest().exprs;
   const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
   const bool again = std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); }) > 1;
-  const ir::Expr* longest = pool.Const(1);
-  for (const size_t p : reducing) {
-    const ir::Expr* trips = pool.Const(1);
-    for (const Loop& loop : region.phases[p].loops) trips = pool.Mul(trips, loop.end);
-    longest = pool.Max(longest, trips);
-  }
+  const ir::Expr* longest = LongestOf(pool, region, reducing);
   SizeFacts& facts = builder.facts();
   // On a GPU so few that there are two parts and more.
   const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;

@@ -3,12 +3,12 @@
 #include <optional>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/codegen.h"
 
 namespace hir::codegen::cpu {
 
 namespace {
 constexpr std::string_view kMagic = "hostir-cpu-2";
-constexpr int64_t kKernelsMax = 64;
 }  // namespace
 
 // Lines: magic, cpu, features, vector bytes, number of kernels, a grain and the bytes of an object each, then the
@@ -40,7 +40,7 @@ Result<Code> Unpack(std::string_view bytes) {
   const auto cpu = line();
   const auto features = line();
   const auto vector_bytes = number(1, 1024);
-  const auto count = number(0, kKernelsMax);
+  const auto count = number(0, kLaunchesMax);
   if (!cpu || !features || !vector_bytes || !count) return bad;
   code.target = {
       .cpu = std::string(*cpu), .features = std::string(*features), .vector_bytes = static_cast<int>(*vector_bytes)};

@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::string_view kMagic = "hostir-gpu-3";
 constexpr int kOldest = 80;
-constexpr int64_t kKernelsMax = 64;
 
 // Lines: magic, architecture, number of kernels, then of each its numbers and its cubin's bytes; the cubins.
 std::string Pack(const Code& code) {
@@ -96,7 +95,7 @@ Result<Code> Unpack(std::string_view bytes) {
   if (line() != kMagic) return bad;
   Code code;
   code.architecture = static_cast<int>(number(1, 10000));
-  const int64_t count = number(0, kKernelsMax);
+  const int64_t count = number(0, kLaunchesMax);
   std::vector<size_t> cubin_bytes;
   for (int64_t i = 0; ok && i < count; ++i) {
     KernelInfo info;

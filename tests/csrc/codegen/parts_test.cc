@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/text.h"
 #include "csrc/codegen/loop_nest.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
@@ -84,6 +85,29 @@ TEST(Parts, OfSeveralTensorsShareLaunches) {
     EXPECT_EQ(plan->launches.size(), 3u);
     EXPECT_EQ(plan->nests[0]->regions.size(), 3u);
     EXPECT_EQ(plan->nests[2]->regions.size(), 4u);  // And the norm itself.
+  }
+}
+
+// Hundreds of tensors, each with a size that is not known: whether their sums are long is asked of the longest.
+TEST(Parts, OfHundredsOfTensorsOfAnySizes) {
+  constexpr int kTensors = 150;
+  std::string parameters, body;
+  for (int i = 0; i < kTensors; ++i) {
+    base::Append(parameters, i == 0 ? "" : ", ", "%x", i, ": f32[i", i, "]");
+    base::Append(body, "  %s", i, " = sum(%x", i, ") {axes=[0], keepdim=false, dtype=null}\n");
+    if (i > 0) base::Append(body, "  %t", i, " = add(%", i == 1 ? "s0" : base::Cat("t", i - 1), ", %s", i, ")\n");
+  }
+  const auto graph = ir::Parse(base::Cat("fusion @f(", parameters, ") {\n", body, "  return %t", kTensors - 1, "\n}"),
+                               fusion::kFusionOps);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  std::vector<ir::Op*> ops;
+  for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
+  const segment::Group group = segment::MakeGroup(**graph, ops);
+  for (const Target& target : {Target(), kHopper}) {
+    const auto plan = Plan(group.View(**graph), "k0", target, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->launches.size(), 3u);
+    EXPECT_EQ(plan->nests[0]->regions.size(), static_cast<size_t>(kTensors));
   }
 }
 

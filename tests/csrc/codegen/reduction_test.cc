@@ -118,6 +118,17 @@ TEST(Reduction, OfSeveralTensorsInParts) {
   }
 }
 
+// Each waits for the one before: two launches each, more than any other plan has.
+TEST(Reduction, ManyInPartsOneBehindTheOther) {
+  std::string body, last = "x";
+  for (int i = 0; i < 40; ++i) {
+    base::Append(body, "  %m", i, " = max(%", last, ") {axes=[0], keepdim=true, dtype=null}\n  %y", i, " = sub(%x, %m",
+                 i, ")\n");
+    last = Cat("y", i);
+  }
+  CheckProgram(Cat("fusion @f(%x: f32[i0]) {\n", body, "  return %", last, "\n}"), {{"i0", 50001}}, 7, true);
+}
+
 TEST(Reduction, ColumnsOfAnyNumberOfRows) {
   for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 18, 19, 20, 21, 66, 1003}) {
     for (const int64_t m : {1, 16, 37, 300}) {
