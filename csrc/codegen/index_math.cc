@@ -5,6 +5,7 @@
 
 #include "csrc/base/check.h"
 #include "csrc/codegen/loop_nest.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen {
 namespace {
@@ -41,8 +42,6 @@ int64_t LargestNumber(const Expr* expr) {
   for (const Expr* term : TermsOf(expr)) largest = std::max(largest, MagnitudeOf(CoefficientOf(term)));
   return largest;
 }
-
-bool IsCompare(Prim prim) { return prim >= Prim::kEq && prim <= Prim::kGe; }
 
 }  // namespace
 
@@ -144,7 +143,7 @@ bool IndexMath::IsIndexCondition(const Element* element) {
   if (element->dtype != DType::kBool) return false;
   if (element->kind == Element::Kind::kInt) return true;
   if (element->kind != Element::Kind::kPrim) return false;
-  if (IsCompare(element->prim)) {
+  if (fusion::IsComparison(element->prim)) {
     return ToExpr(element->args[0]) != nullptr && ToExpr(element->args[1]) != nullptr;
   }
   if (element->prim != Prim::kAnd && element->prim != Prim::kOr && element->prim != Prim::kNot) return false;
@@ -185,7 +184,7 @@ bool IndexMath::IsAtComputedIndex(const Element* element) {
 std::optional<bool> IndexMath::Decide(const Element* element) {
   if (!IsIndexCondition(element)) return std::nullopt;
   if (element->kind == Element::Kind::kInt) return element->integer != 0;
-  if (!IsCompare(element->prim)) {
+  if (!fusion::IsComparison(element->prim)) {
     const std::optional<bool> a = Decide(element->args[0]);
     if (element->prim == Prim::kNot) return a ? std::optional<bool>(!*a) : std::nullopt;
     const std::optional<bool> b = Decide(element->args[1]);

@@ -282,7 +282,7 @@ int DepthOfShared(NestBuilder& builder, const Region& region) {
 int64_t CostOf(const Element* element, std::set<const Element*>& counted) {
   if (!counted.insert(element).second) return 0;
   int64_t cost = element->kind == Element::Kind::kPrim ? 1 : 0;
-  if (element->kind == Element::Kind::kPrim && element->prim >= Prim::kPow && element->prim <= Prim::kLgamma) {
+  if (element->kind == Element::Kind::kPrim && fusion::IsFunction(element->prim)) {
     cost = kFunctionCost;
   }
   if (element->kind == Element::Kind::kConvert) cost = DTypeBytes(element->dtype) == 2 ? kRoundingCost : 1;

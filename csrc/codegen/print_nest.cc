@@ -12,15 +12,6 @@ using base::Append;
 using base::Cat;
 using fusion::Element;
 
-constexpr const char* kReduceNames[] = {"sum", "prod", "min", "max"};  // By ReduceKind.
-constexpr const char* kPrimNames[] = {
-    "add",    "sub",     "mul",    "div",   "rem",  "min",   "max",   "neg",   "abs",   "pow",   "atan2", "nextafter",
-    "gcd",    "exp",     "exp2",   "expm1", "log",  "log2",  "log10", "log1p", "sqrt",  "rsqrt", "sin",   "cos",
-    "tan",    "asin",    "acos",   "atan",  "sinh", "cosh",  "tanh",  "asinh", "acosh", "atanh", "erf",   "erfc",
-    "erfinv", "erfcinv", "lgamma", "floor", "ceil", "round", "trunc", "eq",    "ne",    "lt",    "le",    "gt",
-    "ge",     "and",     "or",     "xor",   "not",  "shl",   "shr",   "isnan", "select"};  // By Prim.
-static_assert(std::size(kPrimNames) == static_cast<size_t>(fusion::Prim::kSelect) + 1);
-
 class Printer {
  public:
   explicit Printer(const LoopNest& nest) : nest_(nest) {}
@@ -68,15 +59,14 @@ class Printer {
     Append(out_, kind, LoopsText(phase.loops), ":\n");
     for (const Accumulator& accumulator : phase.accumulators) {
       PrintElement(accumulator.body);
-      Append(out_, "    ", accumulator.value->name, " = ", kReduceNames[static_cast<int>(accumulator.kind)], " of ",
+      Append(out_, "    ", accumulator.value->name, " = ", InfoOf(accumulator.kind).name, " of ",
              Name(accumulator.body), " in ", DTypeName(accumulator.dtype), "\n");
     }
     for (const Carried& carried : phase.carried) {
       PrintElement(carried.accumulator.body);
       const std::string place = PlaceOf(carried.tensor, carried.index);
-      Append(out_, "    ", place, " = ", kReduceNames[static_cast<int>(carried.accumulator.kind)], " of ",
-             Name(carried.accumulator.body), " in ", DTypeName(carried.accumulator.dtype), " over serial loops from ",
-             carried.depth, "\n");
+      Append(out_, "    ", place, " = ", InfoOf(carried.accumulator.kind).name, " of ", Name(carried.accumulator.body),
+             " in ", DTypeName(carried.accumulator.dtype), " over serial loops from ", carried.depth, "\n");
     }
     for (const Store& store : phase.stores) {
       PrintElement(store.value);
@@ -116,8 +106,8 @@ class Printer {
       case Element::Kind::kScalar: return Cat("scalar ", element.value->name);
       case Element::Kind::kLoad: return Cat("load ", element.value->name);
       case Element::Kind::kConvert: return "convert";
-      case Element::Kind::kPrim: return kPrimNames[static_cast<int>(element.prim)];
-      case Element::Kind::kReduce: return Cat("reduce ", kReduceNames[static_cast<int>(element.reduce)]);
+      case Element::Kind::kPrim: return std::string(InfoOf(element.prim).name);
+      case Element::Kind::kReduce: return Cat("reduce ", InfoOf(element.reduce).name);
       case Element::Kind::kReduceIndex: return Cat("reduction index ", element.integer);
     }
     return {};

@@ -129,7 +129,7 @@ const Element* ElementBuilder::DividePlace(Prim prim, const Element* place, cons
 }
 
 const Element* ElementBuilder::ApplyTo(Prim prim, std::span<const Element* const> args, bool of_place) {
-  HIR_CHECK(static_cast<int>(args.size()) == NumOperands(prim));
+  HIR_CHECK(static_cast<int>(args.size()) == InfoOf(prim).operands);
   const DType operand = args.back()->dtype;
   HIR_CHECK(prim == Prim::kSelect ? args[0]->dtype == DType::kBool && args[1]->dtype == operand
                                   : args[0]->dtype == operand);

@@ -13,36 +13,10 @@
 #include <unordered_map>
 
 #include "csrc/base/dtype.h"
+#include "csrc/fusion/prims.h"
 #include "csrc/ir/graph.h"
 
 namespace hir::fusion {
-
-// Primitive scalar operations: all that a code generator must know of arithmetic. Operands and result have one dtype
-// unless said; kBool, kInt32, kInt64, kFloat32 or kFloat64 (16-bit floats and 8-bit integers are converted around).
-// Integers wrap.
-// clang-format off
-enum class Prim : uint8_t {
-  kAdd, kSub, kMul,
-  kDiv,            // floats: IEEE. Integers: truncates; x / 0 is 0.
-  kRem,            // integers: C's %; x % 0 is 0. Floats: fmod.
-  kMin, kMax,      // floats: NaN if either is NaN.
-  kNeg, kAbs,
-  kPow,            // integers: repeated multiplication; to a power below 0 it is 0 of all but 1 and -1.
-  kAtan2, kNextAfter,
-  kGcd,            // integers: not negative, of 0 and 0 it is 0; the least number is its own.
-  kExp, kExp2, kExpm1, kLog, kLog2, kLog10, kLog1p, kSqrt, kRsqrt,
-  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,
-  kErf, kErfc, kErfinv, kErfcinv, kLgamma,
-  kFloor, kCeil, kRound /* half to even */, kTrunc,
-  kEq, kNe, kLt, kLe, kGt, kGe,      // -> bool
-  kAnd, kOr, kXor, kNot,             // bool, or bitwise on integers; with kSelect all that is done on bools
-  kShl, kShr,      // integers; kShr keeps the sign. Beyond the bits: 0, or the sign everywhere.
-  kIsNan,                            // float -> bool
-  kSelect,                           // (bool, T, T) -> T; only the chosen side need be defined
-};
-// clang-format on
-
-enum class ReduceKind : uint8_t { kSum, kProd, kMin, kMax };  // kMin, kMax: NaN if any is NaN.
 
 struct Element {
   enum class Kind : uint8_t {

@@ -75,7 +75,6 @@ inline S LogicalShiftRight(const S& x, const S& y) {
   return Select((y < 0.0) | (y >= bits), 0.0, (x >> y) & mask);
 }
 inline S Gcd(const S& x, const S& y) { return Apply(Prim::kGcd, x, y); }
-inline S Atan2(const S& x, const S& y) { return Apply(Prim::kAtan2, x, y); }
 
 inline S IsNan(const S& x) {
   if (IsFloat(x.e->dtype)) return Apply(Prim::kIsNan, x);
@@ -122,31 +121,10 @@ inline S Ceil(const S& x) { return Rounding(Prim::kCeil, x); }
 inline S Round(const S& x) { return Rounding(Prim::kRound, x); }
 inline S Trunc(const S& x) { return Rounding(Prim::kTrunc, x); }
 
-inline S Exp(const S& x) { return Apply(Prim::kExp, x); }
-inline S Exp2(const S& x) { return Apply(Prim::kExp2, x); }
-inline S Expm1(const S& x) { return Apply(Prim::kExpm1, x); }
-inline S Log(const S& x) { return Apply(Prim::kLog, x); }
-inline S Log2(const S& x) { return Apply(Prim::kLog2, x); }
-inline S Log10(const S& x) { return Apply(Prim::kLog10, x); }
-inline S Log1p(const S& x) { return Apply(Prim::kLog1p, x); }
 inline S Sqrt(const S& x) { return Apply(Prim::kSqrt, x); }
 inline S Rsqrt(const S& x) { return Apply(Prim::kRsqrt, x); }
-inline S Sin(const S& x) { return Apply(Prim::kSin, x); }
-inline S Cos(const S& x) { return Apply(Prim::kCos, x); }
-inline S Tan(const S& x) { return Apply(Prim::kTan, x); }
-inline S Asin(const S& x) { return Apply(Prim::kAsin, x); }
-inline S Acos(const S& x) { return Apply(Prim::kAcos, x); }
-inline S Atan(const S& x) { return Apply(Prim::kAtan, x); }
-inline S Sinh(const S& x) { return Apply(Prim::kSinh, x); }
-inline S Cosh(const S& x) { return Apply(Prim::kCosh, x); }
-inline S Tanh(const S& x) { return Apply(Prim::kTanh, x); }
-inline S Asinh(const S& x) { return Apply(Prim::kAsinh, x); }
-inline S Acosh(const S& x) { return Apply(Prim::kAcosh, x); }
-inline S Atanh(const S& x) { return Apply(Prim::kAtanh, x); }
-inline S Erf(const S& x) { return Apply(Prim::kErf, x); }
-inline S Erfinv(const S& x) { return Apply(Prim::kErfinv, x); }
-inline S Erfcinv(const S& x) { return Apply(Prim::kErfcinv, x); }
-inline S Lgamma(const S& x) { return Apply(Prim::kLgamma, x); }
-inline S Erfc(const S& x) { return Apply(Prim::kErfc, x); }
+#define FUNCTION(Name, ...) \
+  inline S Name(const S& x, const auto&... y) { return Apply(Prim::k##Name, x, y...); }
+#include "csrc/fusion/prims.def"
 
 }  // namespace hir::fusion

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
+#include <type_traits>
 
 #include "csrc/base/check.h"
 #include "csrc/base/special_functions.h"
@@ -36,169 +38,61 @@ int64_t Power(int64_t a, int64_t b) {
 }
 int64_t Modulo(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
-}  // namespace
+int64_t ShiftLeft(int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); }
+int64_t ShiftRight(int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); }
+
+double Call(double (*function)(double), double a, double) { return function(a); }
+double Call(double (*function)(double, double), double a, double b) { return function(a, b); }
+
+struct Functions {
+  FloatFn floats = nullptr;
+  FloatTestFn test = nullptr;
+  IntFn integers = nullptr;
+};
+
+constexpr std::nullptr_t kNone = nullptr;  // The result where there is no such function.
+
+template <typename Floats, typename Integers>
+constexpr Functions FunctionsOf(Floats floats, Integers) {
+  Functions functions;
+  using Result = std::invoke_result_t<Floats, double, double>;
+  if constexpr (std::is_same_v<Result, double>) functions.floats = floats;
+  if constexpr (std::is_same_v<Result, bool>) functions.test = floats;
+  if constexpr (!std::is_null_pointer_v<std::invoke_result_t<Integers, int64_t, int64_t>>) {
+    functions.integers = [](int64_t a, int64_t b) { return int64_t{Integers()(a, b)}; };
+  }
+  return functions;
+}
 
 // clang-format off
-int NumOperands(Prim prim) {
-  switch (prim) {
-    case Prim::kSelect: return 3;
-    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kRem: case Prim::kMin:
-    case Prim::kMax: case Prim::kPow: case Prim::kAtan2: case Prim::kNextAfter: case Prim::kGcd: case Prim::kEq:
-    case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd: case Prim::kOr:
-    case Prim::kXor: case Prim::kShl: case Prim::kShr:
-      return 2;
-    case Prim::kNeg: case Prim::kAbs: case Prim::kExp: case Prim::kExp2: case Prim::kExpm1: case Prim::kLog:
-    case Prim::kLog2: case Prim::kLog10: case Prim::kLog1p: case Prim::kSqrt: case Prim::kRsqrt: case Prim::kSin:
-    case Prim::kCos: case Prim::kTan: case Prim::kAsin: case Prim::kAcos: case Prim::kAtan: case Prim::kSinh:
-    case Prim::kCosh: case Prim::kTanh: case Prim::kAsinh: case Prim::kAcosh: case Prim::kAtanh: case Prim::kErf:
-    case Prim::kErfc: case Prim::kErfinv: case Prim::kErfcinv: case Prim::kLgamma: case Prim::kFloor: case Prim::kCeil:
-    case Prim::kRound: case Prim::kTrunc: case Prim::kNot: case Prim::kIsNan:
-      return 1;
-  }
-  HIR_CHECK(false);
-  return 0;
-}
-
-const char* LibraryName(Prim prim) {
-  switch (prim) {
-    case Prim::kRem: return "fmod";
-    case Prim::kAbs: return "fabs";
-    case Prim::kPow: return "pow";
-    case Prim::kAtan2: return "atan2";
-    case Prim::kNextAfter: return "nextafter";
-    case Prim::kExp: return "exp";
-    case Prim::kExp2: return "exp2";
-    case Prim::kExpm1: return "expm1";
-    case Prim::kLog: return "log";
-    case Prim::kLog2: return "log2";
-    case Prim::kLog10: return "log10";
-    case Prim::kLog1p: return "log1p";
-    case Prim::kSqrt: return "sqrt";
-    case Prim::kSin: return "sin";
-    case Prim::kCos: return "cos";
-    case Prim::kTan: return "tan";
-    case Prim::kAsin: return "asin";
-    case Prim::kAcos: return "acos";
-    case Prim::kAtan: return "atan";
-    case Prim::kSinh: return "sinh";
-    case Prim::kCosh: return "cosh";
-    case Prim::kTanh: return "tanh";
-    case Prim::kAsinh: return "asinh";
-    case Prim::kAcosh: return "acosh";
-    case Prim::kAtanh: return "atanh";
-    case Prim::kErf: return "erf";
-    case Prim::kErfc: return "erfc";
-    case Prim::kErfinv: return "erfinv";
-    case Prim::kErfcinv: return "erfcinv";
-    case Prim::kLgamma: return "lgamma";
-    case Prim::kFloor: return "floor";
-    case Prim::kCeil: return "ceil";
-    case Prim::kRound: return "rint";
-    case Prim::kTrunc: return "trunc";
-    case Prim::kAdd: case Prim::kSub: case Prim::kMul: case Prim::kDiv: case Prim::kMin: case Prim::kMax:
-    case Prim::kNeg: case Prim::kRsqrt: case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt:
-    case Prim::kGe: case Prim::kAnd: case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr:
-    case Prim::kGcd: case Prim::kIsNan: case Prim::kSelect:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-bool MakesBool(Prim prim) { return FloatTest(prim) != nullptr; }
-
-FloatFn FloatFunction(Prim prim, DType dtype) {
-  switch (prim) {
-    case Prim::kAdd: return [](double a, double b) { return a + b; };
-    case Prim::kSub: return [](double a, double b) { return a - b; };
-    case Prim::kMul: return [](double a, double b) { return a * b; };
-    case Prim::kDiv: return [](double a, double b) { return a / b; };
-    case Prim::kRem: return [](double a, double b) { return std::fmod(a, b); };
-    case Prim::kMin: return NanMin;
-    case Prim::kMax: return NanMax;
-    case Prim::kNeg: return [](double a, double) { return -a; };
-    case Prim::kAbs: return [](double a, double) { return std::fabs(a); };
-    case Prim::kPow: return [](double a, double b) { return std::pow(a, b); };
-    case Prim::kAtan2: return [](double a, double b) { return std::atan2(a, b); };
-    case Prim::kNextAfter:
-      if (dtype == DType::kFloat64) return [](double a, double b) { return std::nextafter(a, b); };
-      return [](double a, double b) -> double { return std::nextafter(static_cast<float>(a), static_cast<float>(b)); };
-    case Prim::kExp: return [](double a, double) { return std::exp(a); };
-    case Prim::kExp2: return [](double a, double) { return std::exp2(a); };
-    case Prim::kExpm1: return [](double a, double) { return std::expm1(a); };
-    case Prim::kLog: return [](double a, double) { return std::log(a); };
-    case Prim::kLog2: return [](double a, double) { return std::log2(a); };
-    case Prim::kLog10: return [](double a, double) { return std::log10(a); };
-    case Prim::kLog1p: return [](double a, double) { return std::log1p(a); };
-    case Prim::kSqrt: return [](double a, double) { return std::sqrt(a); };
-    case Prim::kRsqrt: return [](double a, double) { return 1.0 / std::sqrt(a); };
-    case Prim::kSin: return [](double a, double) { return std::sin(a); };
-    case Prim::kCos: return [](double a, double) { return std::cos(a); };
-    case Prim::kTan: return [](double a, double) { return std::tan(a); };
-    case Prim::kAsin: return [](double a, double) { return std::asin(a); };
-    case Prim::kAcos: return [](double a, double) { return std::acos(a); };
-    case Prim::kAtan: return [](double a, double) { return std::atan(a); };
-    case Prim::kSinh: return [](double a, double) { return std::sinh(a); };
-    case Prim::kCosh: return [](double a, double) { return std::cosh(a); };
-    case Prim::kTanh: return [](double a, double) { return std::tanh(a); };
-    case Prim::kAsinh: return [](double a, double) { return std::asinh(a); };
-    case Prim::kAcosh: return [](double a, double) { return std::acosh(a); };
-    case Prim::kAtanh: return [](double a, double) { return std::atanh(a); };
-    case Prim::kErf: return [](double a, double) { return std::erf(a); };
-    case Prim::kErfc: return [](double a, double) { return std::erfc(a); };
-    case Prim::kErfinv: return [](double a, double) { return base::Erfinv(a); };
-    case Prim::kErfcinv: return [](double a, double) { return base::Erfcinv(a); };
-    case Prim::kLgamma: return [](double a, double) { return base::Lgamma(a); };
-    case Prim::kFloor: return [](double a, double) { return std::floor(a); };
-    case Prim::kCeil: return [](double a, double) { return std::ceil(a); };
-    case Prim::kRound: return [](double a, double) { return std::nearbyint(a); };
-    case Prim::kTrunc: return [](double a, double) { return std::trunc(a); };
-    case Prim::kEq: case Prim::kNe: case Prim::kLt: case Prim::kLe: case Prim::kGt: case Prim::kGe: case Prim::kAnd:
-    case Prim::kOr: case Prim::kXor: case Prim::kNot: case Prim::kShl: case Prim::kShr: case Prim::kIsNan:
-    case Prim::kSelect: case Prim::kGcd:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-FloatTestFn FloatTest(Prim prim) {
-  if (prim == Prim::kEq) return [](double a, double b) { return a == b; };
-  if (prim == Prim::kNe) return [](double a, double b) { return a != b; };
-  if (prim == Prim::kLt) return [](double a, double b) { return a < b; };
-  if (prim == Prim::kLe) return [](double a, double b) { return a <= b; };
-  if (prim == Prim::kGt) return [](double a, double b) { return a > b; };
-  if (prim == Prim::kGe) return [](double a, double b) { return a >= b; };
-  if (prim == Prim::kIsNan) return [](double a, double) { return std::isnan(a); };
-  return nullptr;
-}
-
+#define GIVING(Number, result) []([[maybe_unused]] Number a, [[maybe_unused]] Number b) { return result; }
+constexpr Functions kFunctions[] = {
+#define PRIM(Name, name, operands, cost, floats, integers, ...) \
+  FunctionsOf(GIVING(double, floats), GIVING(int64_t, integers)),
+#define LIBRARY(Name, name, operands, cost, function, integers, ...) \
+  FunctionsOf(GIVING(double, Call(::function, a, b)), GIVING(int64_t, integers)),
+#define SPECIAL(Name, function, overloads) FunctionsOf(GIVING(double, overloads(a)), GIVING(int64_t, kNone)),
+#include "csrc/fusion/prims.def"
+};
+#undef GIVING
 // clang-format on
 
-IntFn IntFunction(Prim prim) {
-  if (prim == Prim::kAdd) return [](int64_t a, int64_t b) { return I(U(a) + U(b)); };
-  if (prim == Prim::kSub) return [](int64_t a, int64_t b) { return I(U(a) - U(b)); };
-  if (prim == Prim::kMul) return [](int64_t a, int64_t b) { return I(U(a) * U(b)); };
-  if (prim == Prim::kDiv) return Divide;
-  if (prim == Prim::kRem) return Modulo;
-  if (prim == Prim::kMin) return [](int64_t a, int64_t b) { return std::min(a, b); };
-  if (prim == Prim::kMax) return [](int64_t a, int64_t b) { return std::max(a, b); };
-  if (prim == Prim::kNeg) return [](int64_t a, int64_t) { return I(-U(a)); };
-  if (prim == Prim::kAbs) return [](int64_t a, int64_t) { return a < 0 ? I(-U(a)) : a; };
-  if (prim == Prim::kEq) return [](int64_t a, int64_t b) { return int64_t{a == b}; };
-  if (prim == Prim::kNe) return [](int64_t a, int64_t b) { return int64_t{a != b}; };
-  if (prim == Prim::kLt) return [](int64_t a, int64_t b) { return int64_t{a < b}; };
-  if (prim == Prim::kLe) return [](int64_t a, int64_t b) { return int64_t{a <= b}; };
-  if (prim == Prim::kGt) return [](int64_t a, int64_t b) { return int64_t{a > b}; };
-  if (prim == Prim::kGe) return [](int64_t a, int64_t b) { return int64_t{a >= b}; };
-  if (prim == Prim::kAnd) return [](int64_t a, int64_t b) { return a & b; };
-  if (prim == Prim::kOr) return [](int64_t a, int64_t b) { return a | b; };
-  if (prim == Prim::kXor) return [](int64_t a, int64_t b) { return a ^ b; };
-  if (prim == Prim::kNot) return [](int64_t a, int64_t) { return ~a; };  // Wrap keeps bit 0 of a bool.
-  if (prim == Prim::kShl) return [](int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : I(U(a) << b); };
-  if (prim == Prim::kShr) return [](int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); };
-  if (prim == Prim::kGcd) return Gcd;
-  if (prim == Prim::kPow) return Power;
-  return nullptr;
+const Functions& FunctionsOf(Prim prim) { return kFunctions[static_cast<size_t>(prim)]; }
+
+}  // namespace
+
+bool MakesBool(Prim prim) { return FloatTest(prim) != nullptr; }
+bool IsComparison(Prim prim) { return MakesBool(prim) && InfoOf(prim).operands == 2; }
+
+FloatFn FloatFunction(Prim prim, DType dtype) {
+  if (prim == Prim::kNextAfter && dtype != DType::kFloat64) {
+    return [](double a, double b) -> double { return std::nextafter(static_cast<float>(a), static_cast<float>(b)); };
+  }
+  return FunctionsOf(prim).floats;
 }
+
+FloatTestFn FloatTest(Prim prim) { return FunctionsOf(prim).test; }
+IntFn IntFunction(Prim prim) { return FunctionsOf(prim).integers; }
 
 int64_t Wrap(DType dtype, int64_t value) {
   switch (dtype) {
@@ -214,6 +108,13 @@ int64_t Wrap(DType dtype, int64_t value) {
   }
   HIR_CHECK(false);
   return 0;
+}
+
+int64_t IntNeutral(ReduceKind kind, DType dtype) {
+  const double neutral = InfoOf(kind).neutral;
+  if (std::isfinite(neutral)) return static_cast<int64_t>(neutral);
+  const IntLimits limits = LimitsOf(dtype);
+  return neutral > 0 ? limits.greatest : limits.least;
 }
 
 int64_t FloatToInt(DType to, double value) {

@@ -4,18 +4,13 @@
 #include <cstdint>
 
 #include "csrc/base/dtype.h"
-#include "csrc/fusion/element.h"
+#include "csrc/fusion/prims.h"
 
 namespace hir::fusion {
 
-// How many operands `prim` takes.
-int NumOperands(Prim prim);
 // eq, ne, lt, le, gt, ge, isnan: the result is bool whatever the operands are.
 bool MakesBool(Prim prim);
-
-// The function of the C library that it is on doubles; with an f behind it on floats (erfinv and erfcinv as CUDA has
-// them). Null where there is none.
-const char* LibraryName(Prim prim);
+bool IsComparison(Prim prim);  // Of these, the six of two operands.
 
 // Floats are computed in double, but for what depends on the width of `dtype` (kNextAfter); `b` is ignored by
 // primitives of one operand. Null for those that make a bool, for kSelect and for those without a meaning on floats.
@@ -29,6 +24,8 @@ FloatTestFn FloatTest(Prim prim);  // Null but for those that make a bool.
 using IntFn = int64_t (*)(int64_t a, int64_t b);
 IntFn IntFunction(Prim prim);
 int64_t Wrap(DType dtype, int64_t value);  // REQUIRES: dtype is no float.
+// The number of `dtype`, no float, that changes no reduction of such.
+int64_t IntNeutral(ReduceKind kind, DType dtype);
 
 // kConvert on one number. Floats to integers truncate towards 0 and saturate; NaN gives 0. To bool: not 0.
 int64_t FloatToInt(DType to, double value);

@@ -24,10 +24,13 @@ using Choice = MinCut::Choice;
 // Bytes that pass through memory in the time of one of these, about the same on CPUs and GPUs: cores have so much
 // arithmetic that the plain kind costs nothing.
 int64_t BytesInTimeOf(fusion::Prim prim) {
-  using fusion::Prim;
-  if (prim <= Prim::kAbs || (prim >= Prim::kFloor && prim <= Prim::kSelect)) return 0;
-  const bool is_short = prim >= Prim::kExp && prim <= Prim::kRsqrt;
-  return is_short ? 4 : 16;
+  switch (InfoOf(prim).cost) {
+    case fusion::PrimCost::kPlain: return 0;
+    case fusion::PrimCost::kRoot:
+    case fusion::PrimCost::kShort: return 4;
+    case fusion::PrimCost::kLong: return 16;
+  }
+  return 0;
 }
 
 // The price of one element of the result; nothing where a reduction makes it.

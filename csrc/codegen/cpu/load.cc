@@ -37,48 +37,50 @@ void KnowStreamedBytes(std::span<const std::string> objects) {
 }
 
 // Everything that code may call or read, by address: nothing is looked up by name in the process.
-llvm::orc::SymbolMap Functions(llvm::orc::ExecutionSession& session) {
-  llvm::orc::SymbolMap symbols;
-  const auto add = [&](const char* name, auto* function) {
-    symbols[session.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
-  };
-  using One = double (*)(double);
-  using OneF = float (*)(float);
-  using Two = double (*)(double, double);
-  using TwoF = float (*)(float, float);
-#define ONE(name) add(#name, static_cast<One>(::name)), add(#name "f", static_cast<OneF>(::name##f))
-#define TWO(name) add(#name, static_cast<Two>(::name)), add(#name "f", static_cast<TwoF>(::name##f))
-  TWO(fmod), TWO(pow), TWO(atan2), TWO(nextafter);
-  ONE(exp), ONE(exp2), ONE(expm1), ONE(log), ONE(log2), ONE(log10), ONE(log1p), ONE(sin), ONE(cos);
-  ONE(tan), ONE(asin), ONE(acos), ONE(atan), ONE(sinh), ONE(cosh), ONE(tanh), ONE(asinh);
-  ONE(acosh), ONE(atanh), ONE(erf), ONE(erfc), ONE(sqrt), ONE(floor), ONE(ceil), ONE(trunc);
-  ONE(roundeven);
-  // What LLVM makes of calls of those: pow(10, x), exp2 of an integer, sin and cos of one number.
-  ONE(cbrt), ONE(exp10);
-  add("ldexp", static_cast<double (*)(double, int)>(::ldexp));
-  add("ldexpf", static_cast<float (*)(float, int)>(::ldexpf));
-  add("sincos", &::sincos);
-  add("sincosf", &::sincosf);
-  add("lgamma", static_cast<One>(base::Lgamma));
-  add("lgammaf", static_cast<OneF>(base::Lgamma));
-  add("erfinv", static_cast<One>(base::Erfinv));
-  add("erfinvf", static_cast<OneF>(base::Erfinv));
-  add("erfcinv", static_cast<One>(base::Erfcinv));
-  add("erfcinvf", static_cast<OneF>(base::Erfcinv));
-  add("hir_gcd_i32", &Integers<fusion::Prim::kGcd, int32_t>);
-  add("hir_gcd_i64", &Integers<fusion::Prim::kGcd, int64_t>);
-  add("hir_pow_i32", &Integers<fusion::Prim::kPow, int32_t>);
-  add("hir_pow_i64", &Integers<fusion::Prim::kPow, int64_t>);
-#undef ONE
-#undef TWO
-  // What it makes of loops that copy or clear.
-  add("memset", &::memset);
-  add("memcpy", &::memcpy);
-  add("memmove", &::memmove);
-  add("hir_float_to_half", &FloatToHalf);
-  add("hir_streamed_bytes", &streamed_bytes);
-  return symbols;
-}
+class Functions {
+ public:
+  explicit Functions(llvm::orc::ExecutionSession& session) : session_(session) {
+#define LIBRARY(Name, name, operands, cost, function, ...) AddBoth(#function, ::function, ::function##f);
+#define SPECIAL(Name, function, overloads) AddBoth(#function, overloads, overloads);
+#include "csrc/fusion/prims.def"
+    // Calls that LLVM makes of those and of its intrinsics: pow(10, x), exp2 of an integer, sin and cos of one number.
+    AddBoth("roundeven", ::roundeven, ::roundevenf);
+    AddBoth("cbrt", ::cbrt, ::cbrtf);
+    AddBoth("exp10", ::exp10, ::exp10f);
+    Add("ldexp", static_cast<double (*)(double, int)>(::ldexp));
+    Add("ldexpf", static_cast<float (*)(float, int)>(::ldexpf));
+    Add("sincos", &::sincos);
+    Add("sincosf", &::sincosf);
+    Add("hir_gcd_i32", &Integers<fusion::Prim::kGcd, int32_t>);
+    Add("hir_gcd_i64", &Integers<fusion::Prim::kGcd, int64_t>);
+    Add("hir_pow_i32", &Integers<fusion::Prim::kPow, int32_t>);
+    Add("hir_pow_i64", &Integers<fusion::Prim::kPow, int64_t>);
+    // And of loops that copy or clear.
+    Add("memset", &::memset);
+    Add("memcpy", &::memcpy);
+    Add("memmove", &::memmove);
+    Add("hir_float_to_half", &FloatToHalf);
+    Add("hir_streamed_bytes", &streamed_bytes);
+  }
+  llvm::orc::SymbolMap Take() { return std::move(symbols_); }
+
+ private:
+  template <typename T>
+  void Add(const std::string& name, T* function) {
+    symbols_[session_.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
+  }
+  void AddBoth(const std::string& name, double (*of_double)(double), float (*of_float)(float)) {
+    Add(name, of_double);
+    Add(name + "f", of_float);
+  }
+  void AddBoth(const std::string& name, double (*of_double)(double, double), float (*of_float)(float, float)) {
+    Add(name, of_double);
+    Add(name + "f", of_float);
+  }
+
+  llvm::orc::ExecutionSession& session_;
+  llvm::orc::SymbolMap symbols_;
+};
 
 // Linked objects. Immutable once made.
 class Linked {
@@ -87,7 +89,7 @@ class Linked {
     auto control = llvm::orc::SelfExecutorProcessControl::Create();
     if (!control) return Internal(base::Cat("LLVM: ", llvm::toString(control.takeError())));
     std::shared_ptr<Linked> linked(new Linked(std::move(*control)));
-    if (llvm::Error error = linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_)))) {
+    if (llvm::Error error = linked->library_.define(llvm::orc::absoluteSymbols(Functions(linked->session_).Take()))) {
       return Internal(base::Cat("LLVM: ", llvm::toString(std::move(error))));
     }
     for (const std::string& object : objects) {

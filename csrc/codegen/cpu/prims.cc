@@ -1,9 +1,7 @@
 // Arithmetic of elements. No fast-math flag anywhere: sums, products, quotients and roots are those of the
-// interpreter bit by
-// bit, NaN, infinities and -0 included.
-#include <limits>
-
+// interpreter bit by bit, NaN, infinities and -0 included.
 #include "csrc/base/check.h"
+#include "csrc/base/text.h"
 #include "csrc/codegen/cpu/emitter.h"
 #include "csrc/codegen/cpu/math.h"
 #include "csrc/fusion/prim_eval.h"
@@ -11,8 +9,11 @@
 namespace hir::codegen::cpu {
 namespace {
 
+using base::Cat;
 using fusion::Prim;
 using fusion::ReduceKind;
+
+constexpr std::string_view kIntrinsic = "llvm.";
 
 // Operands of vfixupimm: what becomes of both kinds of NaN, others stay; and the processor's mode.
 constexpr int64_t kNaNsBecomeQuiet = 0x22;
@@ -62,69 +63,58 @@ V EmitFloat(Writer& w, std::string& code, Prim prim, const std::vector<V>& args)
   Emit e{w, code};
   const V& a = args[0];
   const V& b = args.back();
-  if (prim == Prim::kAdd) return e.Op("fadd", a, b);
-  if (prim == Prim::kSub) return e.Op("fsub", a, b);
-  if (prim == Prim::kMul) return e.Op("fmul", a, b);
-  if (prim == Prim::kDiv) return e.Op("fdiv", a, b);
   if (prim == Prim::kMin || prim == Prim::kMax) return e.MinMax(a, b, prim == Prim::kMax);
-  if (prim == Prim::kNeg) return w.Let(code, a.type, a.lanes, "fneg " + Typed(a));
-  if (prim == Prim::kAbs) return w.Intrinsic(code, "fabs", {a});
-  if (prim == Prim::kSqrt) return w.Intrinsic(code, "sqrt", {a});
   if (prim == Prim::kRsqrt) {
     return e.Op("fdiv", FloatConstant(a.type, 1, a.lanes), w.Intrinsic(code, "sqrt", {a}));
   }
-  if (prim == Prim::kFloor) return w.Intrinsic(code, "floor", {a});
-  if (prim == Prim::kCeil) return w.Intrinsic(code, "ceil", {a});
-  if (prim == Prim::kRound) return w.Intrinsic(code, "roundeven", {a});
-  if (prim == Prim::kTrunc) return w.Intrinsic(code, "trunc", {a});
-  if (prim == Prim::kEq) return e.Is("oeq", a, b);
-  if (prim == Prim::kNe) return e.Is("une", a, b);
-  if (prim == Prim::kLt) return e.Is("olt", a, b);
-  if (prim == Prim::kLe) return e.Is("ole", a, b);
-  if (prim == Prim::kGt) return e.Is("ogt", a, b);
-  if (prim == Prim::kGe) return e.Is("oge", a, b);
-  if (prim == Prim::kIsNan) return e.Is("uno", a, a);
   if (a.type == Ty::kF32) {
     if (prim == Prim::kExp) return EmitExp(w, code, a);
     if (prim == Prim::kLog) return EmitLog(w, code, a);
     if (prim == Prim::kTanh) return EmitTanh(w, code, a);
     if (prim == Prim::kErf) return EmitErf(w, code, a);
   }
-  const char* name = fusion::LibraryName(prim);
-  HIR_CHECK(name != nullptr);
-  const std::string full = a.type == Ty::kF32 ? std::string(name) + "f" : std::string(name);
-  return args.size() == 1 ? w.Library(code, full, {a}) : w.Library(code, full, {a, b});
+  const fusion::PrimInfo& info = InfoOf(prim);
+  const std::string_view text = info.llvm_floats;
+  if (fusion::MakesBool(prim)) return e.Is(text, a, b);
+  if (text.starts_with(kIntrinsic)) return w.Intrinsic(code, text.substr(kIntrinsic.size()), {a});
+  if (!text.empty())
+    return args.size() == 2 ? e.Op(text, a, b) : w.Let(code, a.type, a.lanes, Cat(text, " ", Typed(a)));
+  HIR_CHECK(!info.library.empty());
+  const std::string name = Cat(info.library, a.type == Ty::kF32 ? "f" : "");
+  return args.size() == 1 ? w.Library(code, name, {a}) : w.Library(code, name, {a, b});
 }
 
-// Integers, and bools as i1.
 V EmitInt(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   Emit e{w, code};
   const V& a = args[0];
   const V& b = args.back();
-  const bool is_bool = a.type == Ty::kI1;
-  if (prim == Prim::kAdd) return e.Op(is_bool ? "or" : "add", a, b);
-  if (prim == Prim::kSub) return e.Op(is_bool ? "xor" : "sub", a, b);
-  if (prim == Prim::kMul) return e.Op(is_bool ? "and" : "mul", a, b);
-  if (prim == Prim::kDiv) return is_bool ? e.Op("and", a, b) : e.IntDivide(a, b, false);
-  if (prim == Prim::kRem) return is_bool ? e.Zero(a) : e.IntDivide(a, b, true);
+  if (prim == Prim::kDiv || prim == Prim::kRem) return e.IntDivide(a, b, prim == Prim::kRem);
   if (prim == Prim::kMin || prim == Prim::kMax) return e.MinMax(a, b, prim == Prim::kMax);
   if (prim == Prim::kNeg) return e.Op("sub", e.Zero(a), a);
   if (prim == Prim::kAbs) return e.If(e.Is("slt", a, e.Zero(a)), e.Op("sub", e.Zero(a), a), a);
-  if (prim == Prim::kEq) return e.Is("eq", a, b);
-  if (prim == Prim::kNe) return e.Is("ne", a, b);
-  if (prim == Prim::kLt) return e.Is(is_bool ? "ult" : "slt", a, b);
-  if (prim == Prim::kLe) return e.Is(is_bool ? "ule" : "sle", a, b);
-  if (prim == Prim::kGt) return e.Is(is_bool ? "ugt" : "sgt", a, b);
-  if (prim == Prim::kGe) return e.Is(is_bool ? "uge" : "sge", a, b);
-  if (prim == Prim::kAnd) return e.Op("and", a, b);
-  if (prim == Prim::kOr) return e.Op("or", a, b);
-  if (prim == Prim::kXor) return e.Op("xor", a, b);
-  if (prim == Prim::kNot) return e.Op("xor", a, is_bool ? IntConstant(Ty::kI1, 1, a.lanes) : e.Int(a, -1));
+  if (prim == Prim::kNot) return e.Op("xor", a, e.Int(a, -1));
   if (prim == Prim::kShl || prim == Prim::kShr) return e.Shift(a, b, prim == Prim::kShl);
-  if (prim == Prim::kGcd) return w.Library(code, a.type == Ty::kI32 ? "hir_gcd_i32" : "hir_gcd_i64", {a, b});
-  if (prim == Prim::kPow) return w.Library(code, a.type == Ty::kI32 ? "hir_pow_i32" : "hir_pow_i64", {a, b});
-  HIR_CHECK(false);
-  return a;
+  const fusion::PrimInfo& info = InfoOf(prim);
+  if (prim == Prim::kGcd || prim == Prim::kPow) {
+    return w.Library(code, Cat("hir_", info.name, a.type == Ty::kI32 ? "_i32" : "_i64"), {a, b});
+  }
+  HIR_CHECK(!info.llvm_integers.empty());
+  return fusion::IsComparison(prim) ? e.Is(info.llvm_integers, a, b) : e.Op(info.llvm_integers, a, b);
+}
+
+// Bools, as i1.
+V EmitBool(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
+  Emit e{w, code};
+  const V& a = args[0];
+  const V& b = args.back();
+  if (prim == Prim::kAdd) return e.Op("or", a, b);
+  if (prim == Prim::kSub) return e.Op("xor", a, b);
+  if (prim == Prim::kMul || prim == Prim::kDiv) return e.Op("and", a, b);
+  if (prim == Prim::kRem) return e.Zero(a);
+  if (prim == Prim::kNot) return e.Op("xor", a, e.Int(a, 1));
+  const std::string_view text = InfoOf(prim).llvm_integers;
+  if (fusion::IsComparison(prim) && text[0] == 's') return e.Is(Cat("u", text.substr(1)), a, b);
+  return EmitInt(w, code, prim, args);
 }
 
 // The upper 16 bits of `bits` (i32).
@@ -208,7 +198,8 @@ V Widen(Writer& w, std::string& code, DType from, const V& x) {  // 16-bit float
 }  // namespace
 
 V EmitPrim(Writer& writer, std::string& code, Prim prim, DType dtype, const std::vector<V>& args) {
-  return IsFloat(dtype) ? EmitFloat(writer, code, prim, args) : EmitInt(writer, code, prim, args);
+  if (IsFloat(dtype)) return EmitFloat(writer, code, prim, args);
+  return args[0].type == Ty::kI1 ? EmitBool(writer, code, prim, args) : EmitInt(writer, code, prim, args);
 }
 
 V EmitConvert(Writer& w, std::string& code, DType from, DType to, const V& given) {
@@ -265,27 +256,12 @@ V EmitRoundToBFloat16(Writer& w, std::string& code, const V& x) {
 }
 
 V EmitCombine(Writer& writer, std::string& code, ReduceKind kind, DType dtype, const V& a, const V& b) {
-  switch (kind) {
-    case ReduceKind::kSum: return EmitPrim(writer, code, Prim::kAdd, dtype, {a, b});
-    case ReduceKind::kProd: return EmitPrim(writer, code, Prim::kMul, dtype, {a, b});
-    case ReduceKind::kMin: return EmitPrim(writer, code, Prim::kMin, dtype, {a, b});
-    case ReduceKind::kMax: return EmitPrim(writer, code, Prim::kMax, dtype, {a, b});
-  }
-  return a;
+  return EmitPrim(writer, code, InfoOf(kind).combine, dtype, {a, b});
 }
 
 V NeutralOf(ReduceKind kind, DType dtype, int lanes) {
-  const Ty type = TypeOf(dtype);
-  const bool least = kind == ReduceKind::kMax;
-  if (kind == ReduceKind::kSum || kind == ReduceKind::kProd) {
-    const int one = kind == ReduceKind::kProd ? 1 : 0;
-    return IsFloat(dtype) ? FloatConstant(type, one, lanes) : IntConstant(type, one, lanes);
-  }
-  if (IsFloat(dtype)) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    return FloatConstant(type, least ? -kInfinity : kInfinity, lanes);
-  }
-  return IntConstant(type, least ? LimitsOf(dtype).least : LimitsOf(dtype).greatest, lanes);
+  return IsFloat(dtype) ? FloatConstant(TypeOf(dtype), InfoOf(kind).neutral, lanes)
+                        : IntConstant(TypeOf(dtype), fusion::IntNeutral(kind, dtype), lanes);
 }
 
 }  // namespace hir::codegen::cpu

@@ -20,9 +20,7 @@ constexpr int64_t kSavedTripsMax = 8192;       // With the row itself they stay 
 constexpr int64_t kSavedBytesMax = 256 << 10;  // All of them, a quarter of that cache.
 
 bool IsCostly(const Element* element) {
-  if (element->kind != Element::Kind::kPrim) return false;
-  const Prim prim = element->prim;
-  return prim >= Prim::kPow && prim <= Prim::kLgamma && prim != Prim::kSqrt && prim != Prim::kRsqrt;
+  return element->kind == Element::Kind::kPrim && InfoOf(element->prim).cost > fusion::PrimCost::kRoot;
 }
 
 void Collect(const Element* element, std::unordered_set<const Element*>& seen) {
@@ -41,8 +39,7 @@ std::unordered_set<const Element*> ElementsOf(const Phase& phase) {
 // Slower than a load: worth hoisting out of a loop.
 bool IsSlow(const Element* element) {
   const bool divides = element->kind == Element::Kind::kPrim && element->prim == Prim::kDiv;
-  const bool computes =
-      element->kind == Element::Kind::kPrim && element->prim >= Prim::kPow && element->prim <= Prim::kLgamma;
+  const bool computes = element->kind == Element::Kind::kPrim && fusion::IsFunction(element->prim);
   return IsFloat(element->dtype) && (divides || computes);
 }
 

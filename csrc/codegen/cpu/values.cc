@@ -12,7 +12,16 @@ using ir::ExprKind;
 
 namespace {
 constexpr uint64_t kRowBit = uint64_t{1} << 63;
+
+// Whether a NaN that it makes on floats is hardware's, or has the payload of an operand: no call of the C library.
+bool KeepsPayloads(fusion::Prim prim) {
+  using fusion::Prim;
+  static constexpr Prim kSuch[] = {Prim::kAdd,  Prim::kSub, Prim::kMul,  Prim::kDiv,  Prim::kMin,
+                                   Prim::kMax,  Prim::kNeg, Prim::kAbs,  Prim::kExp,  Prim::kLog,
+                                   Prim::kTanh, Prim::kErf, Prim::kSqrt, Prim::kRsqrt};
+  return std::ranges::find(kSuch, prim) != std::end(kSuch);
 }
+}  // namespace
 
 // --- where code goes
 // -------------------------------------------------------------------------------------------------
@@ -341,7 +350,6 @@ V Emitter::EmitSelect(const Element* element, int guard, size_t level,
 bool Emitter::HasShortPayload(const Element* element) {
   const auto known = has_short_payload_.find(element);
   if (known != has_short_payload_.end()) return known->second;
-  using fusion::Prim;
   bool is_short = false;
   const auto all = [&](size_t first) {
     return std::ranges::all_of(element->args.subspan(first), [&](const Element* arg) { return HasShortPayload(arg); });
@@ -355,11 +363,7 @@ bool Emitter::HasShortPayload(const Element* element) {
     const auto result = results_.find(element->value);
     is_short = result != results_.end() && HasShortPayload(result->second.accumulator->body);
   } else if (element->kind == Element::Kind::kPrim && element->dtype == DType::kFloat32) {
-    const Prim prim = element->prim;
-    const bool arithmetic = prim <= Prim::kAbs && prim != Prim::kRem;
-    const bool function = prim == Prim::kExp || prim == Prim::kLog || prim == Prim::kTanh || prim == Prim::kErf ||
-                          prim == Prim::kSqrt || prim == Prim::kRsqrt;
-    is_short = (arithmetic || function) ? all(0) : prim == Prim::kSelect && all(1);
+    is_short = KeepsPayloads(element->prim) ? all(0) : element->prim == fusion::Prim::kSelect && all(1);
   }
   return has_short_payload_[element] = is_short;
 }

@@ -29,8 +29,7 @@ size_t Emitter::InstructionsOf(const Element* root, std::unordered_map<const Ele
   if (!seen.emplace(root, true).second) return 0;
   size_t count = root->dtype == DType::kInt64 ? 0 : 1;
   if (root->kind == fusion::Element::Kind::kConvert && BytesOf(TypeOf(root->dtype)) == 2) count = kRounding;
-  if (root->kind == fusion::Element::Kind::kPrim && root->prim >= fusion::Prim::kPow &&
-      root->prim <= fusion::Prim::kLgamma) {
+  if (root->kind == fusion::Element::Kind::kPrim && fusion::IsFunction(root->prim)) {
     count = kFunction;
   }
   for (const fusion::Element* arg : root->args) count += InstructionsOf(arg, seen);

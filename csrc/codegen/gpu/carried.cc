@@ -588,7 +588,7 @@ class CarriedEmitter {
           const std::string value = em_.Value(a.body);
           const std::string at = em_.NewName("at");
           em_.Line("const auto ", at, " = ", em_.AddressOf(carried.tensor, carried.index), ";");
-          em_.Line("st_", Suffix(a.dtype), "(", at, ", ", ReduceName(a.kind), "::of(ld_", Suffix(a.dtype), "(", at,
+          em_.Line("st_", Suffix(a.dtype), "(", at, ", ", InfoOf(a.kind).c_name, "::of(ld_", Suffix(a.dtype), "(", at,
                    "), ", value, "));");
         }
       });
@@ -629,7 +629,7 @@ class CarriedEmitter {
       return;
     }
     for (size_t k = 0; k < names.size(); ++k)
-      em_.Line(names[k], " = across<", ReduceName(all[k].kind), ", 32>(", names[k], ");");
+      em_.Line(names[k], " = across<", InfoOf(all[k].kind).c_name, ", 32>(", names[k], ");");
     if (warps == 1) return;
     const std::string parts = em_.NewName("part");
     for (size_t k = 0; k < names.size(); ++k) {
@@ -639,7 +639,7 @@ class CarriedEmitter {
     em_.Line("sync();");
     if (s_.staging == Staging::kBulk) Refill();
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line(names[k], " = collect<", ReduceName(all[k].kind), ", ", warps, ">(", parts, "_", k, "[parity], ",
+      em_.Line(names[k], " = collect<", InfoOf(all[k].kind).c_name, ", ", warps, ">(", parts, "_", k, "[parity], ",
                NeutralText(all[k].kind, all[k].dtype), ");");
     }
   }

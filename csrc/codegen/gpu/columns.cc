@@ -162,7 +162,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
     for (size_t k = 0; k < phase.accumulators.size(); ++k) {
       const Accumulator& accumulator = phase.accumulators[k];
       if (height > 1)
-        em.Line("collect_columns<", ReduceName(accumulator.kind), ", ", s.width, ", ", height, ", ", s.lanes, ">(",
+        em.Line("collect_columns<", InfoOf(accumulator.kind).c_name, ", ", s.width, ", ", height, ", ", s.lanes, ">(",
                 arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
       em.SetResult(accumulator.value, names[k], s.lanes > 1);
     }

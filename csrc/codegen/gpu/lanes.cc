@@ -130,7 +130,7 @@ void Emitter::Body(std::span<const Accumulator> accumulators, std::span<const st
   }
   for (size_t k = 0; k < accumulators.size(); ++k) {
     const std::string value = ValueText(accumulators[k].body, 0);
-    Line(names[k], " = ", ReduceName(accumulators[k].kind), "::of(", names[k], ", ", value, ");");
+    Line(names[k], " = ", InfoOf(accumulators[k].kind).c_name, "::of(", names[k], ", ", value, ");");
   }
   for (const Product& product : products) {
     std::vector<std::string> factors;

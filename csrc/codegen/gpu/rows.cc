@@ -374,7 +374,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
     if (s.is_ragged) EmitRest(em, phase, names, s.lanes);
     if (names.empty()) continue;
     for (size_t k = 0; k < names.size(); ++k) {
-      em.Line(names[k], " = across<", ReduceName(phase.accumulators[k].kind), ", 32>(", names[k], ");");
+      em.Line(names[k], " = across<", InfoOf(phase.accumulators[k].kind).c_name, ", 32>(", names[k], ");");
     }
     if (warps > 1) {
       const std::string parts = Cat("part", number++, "_");
@@ -385,7 +385,7 @@ const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
       em.Line("sync();");
       for (size_t k = 0; k < names.size(); ++k) {
         const Accumulator& accumulator = phase.accumulators[k];
-        em.Line(names[k], " = collect<", ReduceName(accumulator.kind), ", ", warps, ">(", parts, k, "[t / ", width,
+        em.Line(names[k], " = collect<", InfoOf(accumulator.kind).c_name, ", ", warps, ">(", parts, k, "[t / ", width,
                 "], ", NeutralText(accumulator.kind, accumulator.dtype), ");");
       }
     }

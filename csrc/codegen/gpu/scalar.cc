@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
@@ -59,21 +58,11 @@ std::string IntText(DType dtype, int64_t value) {
 
 namespace {
 
-// Infix operators of all numbers; null for others.
-const char* Operator(Prim prim) {
-  if (prim == Prim::kAdd) return "+";
-  if (prim == Prim::kSub) return "-";
-  if (prim == Prim::kMul) return "*";
-  if (prim == Prim::kEq) return "==";
-  if (prim == Prim::kNe) return "!=";
-  if (prim == Prim::kLt) return "<";
-  if (prim == Prim::kLe) return "<=";
-  if (prim == Prim::kGt) return ">";
-  if (prim == Prim::kGe) return ">=";
-  if (prim == Prim::kAnd) return "&";
-  if (prim == Prim::kOr) return "|";
-  if (prim == Prim::kXor) return "^";
-  return nullptr;
+// `text` of the table, an operator or a function, on its operands.
+std::string On(std::string_view text, bool two, const std::string& a, const std::string& b) {
+  const bool is_function = text[0] >= 'a' && text[0] <= 'z';
+  if (is_function) return Cat(text, "(", a, two ? ", " : "", two ? b : "", ")");
+  return two ? Cat("(", a, " ", text, " ", b, ")") : Cat("(", text, a, ")");
 }
 
 std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::string& b, bool fast) {
@@ -83,37 +72,25 @@ std::string FloatPrim(Prim prim, DType dtype, const std::string& a, const std::s
     if (prim == Prim::kTanh) return Cat("fast_tanh(", a, ")");
     if (prim == Prim::kDiv) return Cat("fast_div(", a, ", ", b, ")");
   }
-  if (prim == Prim::kDiv) return Cat("(", a, " / ", b, ")");
-  if (prim == Prim::kMin) return Cat("fminn(", a, ", ", b, ")");
-  if (prim == Prim::kMax) return Cat("fmaxn(", a, ", ", b, ")");
-  if (prim == Prim::kNeg) return Cat("(-", a, ")");
   if (prim == Prim::kIsNan) return Cat("(", a, " != ", a, ")");
   if (prim == Prim::kRsqrt) return is_float ? Cat("(1.0f / sqrtf(", a, "))") : Cat("(1.0 / sqrt(", a, "))");
-  const char* name = fusion::LibraryName(prim);
-  HIR_CHECK(name != nullptr);
-  const bool two = fusion::NumOperands(prim) == 2;
-  return Cat(name, is_float ? "f(" : "(", a, two ? ", " : "", two ? b : "", ")");
+  const fusion::PrimInfo& info = InfoOf(prim);
+  const bool two = info.operands == 2;
+  if (!info.c_floats.empty()) return On(info.c_floats, two, a, b);
+  HIR_CHECK(!info.library.empty());
+  return On(Cat(info.library, is_float ? "f" : ""), two, a, b);
 }
 
 std::string IntPrim(Prim prim, DType dtype, const std::string& a, const std::string& b) {
   const std::string_view wide = dtype == DType::kInt64 ? "u64" : "u32";
   const std::string_view type = TypeText(dtype);
+  const fusion::PrimInfo& info = InfoOf(prim);
   if (prim == Prim::kAdd || prim == Prim::kSub || prim == Prim::kMul)  // They wrap.
-    return Cat("(", type, ")((", wide, ")", a, " ", Operator(prim), " (", wide, ")", b, ")");
+    return Cat("(", type, ")((", wide, ")", a, " ", info.c_integers, " (", wide, ")", b, ")");
   if (prim == Prim::kNeg) return Cat("(", type, ")(0u - (", wide, ")", a, ")");
   if (prim == Prim::kAbs) return Cat("(", a, " < 0 ? (", type, ")(0u - (", wide, ")", a, ") : ", a, ")");
-  if (prim == Prim::kNot) return Cat("(~", a, ")");
-  if (const char* infix = Operator(prim)) return Cat("(", a, " ", infix, " ", b, ")");
-  if (prim == Prim::kDiv) return Cat("divi(", a, ", ", b, ")");
-  if (prim == Prim::kRem) return Cat("remi(", a, ", ", b, ")");
-  if (prim == Prim::kMin) return Cat("mini(", a, ", ", b, ")");
-  if (prim == Prim::kMax) return Cat("maxi(", a, ", ", b, ")");
-  if (prim == Prim::kShl) return Cat("shl(", a, ", ", b, ")");
-  if (prim == Prim::kShr) return Cat("shr(", a, ", ", b, ")");
-  if (prim == Prim::kGcd) return Cat("gcd(", a, ", ", b, ")");
-  if (prim == Prim::kPow) return Cat("powi(", a, ", ", b, ")");
-  HIR_CHECK(false);
-  return {};
+  HIR_CHECK(!info.c_integers.empty());
+  return On(info.c_integers, info.operands == 2, a, b);
 }
 
 std::string BoolPrim(Prim prim, const std::string& a, const std::string& b) {
@@ -124,9 +101,8 @@ std::string BoolPrim(Prim prim, const std::string& a, const std::string& b) {
   if (prim == Prim::kNot) return Cat("(!", a, ")");
   if (prim == Prim::kRem) return "false";
   if (prim == Prim::kNeg || prim == Prim::kAbs) return a;
-  const char* infix = Operator(prim);
-  HIR_CHECK(infix != nullptr);
-  return Cat("(", a, " ", infix, " ", b, ")");
+  HIR_CHECK(fusion::IsComparison(prim));
+  return On(InfoOf(prim).c_integers, true, a, b);
 }
 
 }  // namespace
@@ -137,8 +113,6 @@ std::string PrimText(Prim prim, DType dtype, std::span<const std::string> args, 
   const std::string& b = args.back();
   if (dtype == DType::kBool) return BoolPrim(prim, a, b);
   if (!IsFloat(dtype)) return IntPrim(prim, dtype, a, b);
-  const char* infix = Operator(prim);
-  if (infix != nullptr) return Cat("(", a, " ", infix, " ", b, ")");
   return FloatPrim(prim, dtype, a, b, fast);
 }
 
@@ -158,25 +132,8 @@ std::string ConvertText(DType from, DType to, const std::string& x) {
   return Cat("((", MemoryText(to), ")", x, ")");  // Of 8 bits: what is left of them, as an int.
 }
 
-std::string_view ReduceName(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::kSum: return "Sum";
-    case ReduceKind::kProd: return "Prod";
-    case ReduceKind::kMin: return "Min";
-    case ReduceKind::kMax: return "Max";
-  }
-  return {};
-}
-
 std::string NeutralText(ReduceKind kind, DType dtype) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const bool least = kind == ReduceKind::kMax;
-  if (kind == ReduceKind::kSum || kind == ReduceKind::kProd) {
-    const int one = kind == ReduceKind::kProd ? 1 : 0;
-    return IsFloat(dtype) ? FloatText(dtype, one) : IntText(dtype, one);
-  }
-  if (IsFloat(dtype)) return FloatText(dtype, least ? -kInfinity : kInfinity);
-  return IntText(dtype, least ? LimitsOf(dtype).least : LimitsOf(dtype).greatest);
+  return IsFloat(dtype) ? FloatText(dtype, InfoOf(kind).neutral) : IntText(dtype, fusion::IntNeutral(kind, dtype));
 }
 
 }  // namespace hir::codegen::gpu

@@ -23,7 +23,6 @@ std::string IntText(DType dtype, int64_t value);
 std::string PrimText(fusion::Prim prim, DType dtype, std::span<const std::string> args, bool fast);
 std::string ConvertText(DType from, DType to, const std::string& x);
 
-std::string_view ReduceName(fusion::ReduceKind kind);  // "Sum"
 std::string NeutralText(fusion::ReduceKind kind, DType dtype);
 
 }  // namespace hir::codegen::gpu

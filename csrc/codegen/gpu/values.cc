@@ -5,6 +5,7 @@
 #include "csrc/codegen/gpu/emitter.h"
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/scalar.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen::gpu {
 
@@ -88,7 +89,7 @@ std::string Emitter::ConditionText(const Element* element) {
   const auto known = levels_[level].memo.find(key);
   if (known != levels_[level].memo.end()) return known->second;
   std::vector<std::string> args;
-  const bool compares = element->prim >= Prim::kEq && element->prim <= Prim::kGe;
+  const bool compares = fusion::IsComparison(element->prim);
   for (const Element* arg : element->args) {
     args.push_back(compares ? ExprText(math_.ToExpr(arg), is_lane) : ConditionText(arg));
   }

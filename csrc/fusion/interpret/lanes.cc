@@ -1,7 +1,6 @@
 #include "csrc/fusion/interpret/lanes.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -221,24 +220,9 @@ class Evaluator {
     }
   }
 
-  static Prim Combine(ReduceKind kind) {
-    switch (kind) {
-      case ReduceKind::kSum: return Prim::kAdd;
-      case ReduceKind::kProd: return Prim::kMul;
-      case ReduceKind::kMin: return Prim::kMin;
-      case ReduceKind::kMax: return Prim::kMax;
-    }
-    HIR_CHECK(false);
-    return Prim::kAdd;
-  }
-
   static void SetNeutral(const Element* e, Lane& lane) {
-    const bool min = e->reduce == ReduceKind::kMin;
-    const bool ordered = min || e->reduce == ReduceKind::kMax;
-    const double neutral = ordered ? (min ? INFINITY : -INFINITY) : e->reduce == ReduceKind::kProd ? 1 : 0;
-    if (IsFloat(e->dtype)) std::ranges::fill(lane.f, neutral);
-    if (!IsFloat(e->dtype))
-      std::ranges::fill(lane.i, ordered ? FloatToInt(e->dtype, neutral) : static_cast<int64_t>(neutral));
+    if (IsFloat(e->dtype)) std::ranges::fill(lane.f, InfoOf(e->reduce).neutral);
+    if (!IsFloat(e->dtype)) std::ranges::fill(lane.i, IntNeutral(e->reduce, e->dtype));
     lane.any_poison = false;
   }
 
@@ -270,7 +254,7 @@ class Evaluator {
       lane.any_poison = true;
       for (size_t n = 0; n < width_; ++n) lane.poison[n] |= x.poison[n];
     }
-    const Prim prim = Combine(e->reduce);
+    const Prim prim = InfoOf(e->reduce).combine;
     if (IsFloat(e->dtype) && prim == Prim::kAdd) {  // Most of all reductions.
       for (size_t n = 0; n < width_; ++n) lane.f[n] += x.f[n];
     } else if (IsFloat(e->dtype)) {

@@ -6,6 +6,7 @@
 #include "csrc/base/text.h"
 #include "csrc/fusion/ops/asked.h"
 #include "csrc/fusion/ops/sequence.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::fusion {
 namespace {
@@ -13,14 +14,6 @@ namespace {
 using base::Cat;
 
 constexpr int64_t kWhole = 64;  // Up to here one masked sum is one kernel, and no slower than three.
-
-struct Kind {
-  ReduceKind reduce;
-  std::string_view reduction, combination;
-  double neutral;
-};
-constexpr Kind kSum = {ReduceKind::kSum, "sum", "add", 0};
-constexpr Kind kProd = {ReduceKind::kProd, "prod", "mul", 1};
 
 Status Infer(ir::Graph& graph, ir::Op& op) {
   HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, 0));
@@ -34,7 +27,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
   return SetTensor(graph, op, dtype, axes);
 }
 
-const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, const Kind& kind) {
+const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const auto axis = static_cast<size_t>(op.Int("axis"));
   const DType dtype = op.results[0]->type->dtype;
   const DType carried = ComputeDType(dtype);
@@ -43,15 +36,15 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, co
   std::vector<const Element*> own(index.begin(), index.end());
   own[axis] = builder.ReduceIndex(variable);
   const Element* x = builder.Convert(carried, builder.Convert(dtype, builder.Load(op.operands[0], own)));
-  const Element* neutral = builder.Convert(carried, builder.Int(DType::kInt64, static_cast<int64_t>(kind.neutral)));
+  const Element* neutral = builder.Convert(carried, builder.Int(DType::kInt64, IntNeutral(kind, DType::kInt64)));
   const Element* before = builder.Apply(Prim::kLe, {own[axis], index[axis]});
   const Element* counted = builder.Select(before, x, neutral);
-  return builder.Convert(dtype, builder.Reduce(kind.reduce, variable, {&extent, 1}, counted));
+  return builder.Convert(dtype, builder.Reduce(kind, variable, {&extent, 1}, counted));
 }
 
 class Parts {
  public:
-  Parts(ir::Builder& builder, const ir::Op& op, const Kind& kind)
+  Parts(ir::Builder& builder, const ir::Op& op, ReduceKind kind)
       : builder_(builder), kind_(kind), name_(op.results[0]->name) {}
 
   // Along `axis`: of element i all j with `compared`(j, i), which is le or lt.
@@ -60,7 +53,7 @@ class Parts {
     ir::Value* asked = WithAxis(builder_, x, axis);
     const AskedPlaces places = PlacesAlong(builder_, axes, axis, Cat(name_, suffix));
     ir::Value* counted = builder_.Make(compared, {places.asked, places.own}, {}, Cat(name_, suffix, ".counted"));
-    ir::Value* masked = builder_.Make("where", {counted, asked, Constant(kind_.neutral, x->type->dtype)});
+    ir::Value* masked = builder_.Make("where", {counted, asked, Constant(InfoOf(kind_).neutral, x->type->dtype)});
     return Reduced(masked, axis + 1, Cat(name_, suffix));
   }
 
@@ -71,7 +64,7 @@ class Parts {
     std::vector<int64_t> widths(2 * (axes.size() - axis), 0);
     widths.back() = blocks * length - extent;
     if (widths.back() > 0) {
-      x = builder_.Make("pad", {x}, {{"widths", std::span<const int64_t>(widths)}, {"value", kind_.neutral}},
+      x = builder_.Make("pad", {x}, {{"widths", std::span<const int64_t>(widths)}, {"value", InfoOf(kind_).neutral}},
                         Cat(name_, ".padded"));
     }
     ir::ExprPool& pool = builder_.graph().exprs();
@@ -82,7 +75,7 @@ class Parts {
     ir::Value* within = Masked(blocked, axis + 1, "le", ".within");
     ir::Value* totals = Reduced(blocked, axis + 1, Cat(name_, ".total"));
     ir::Value* before = WithAxis(builder_, Masked(totals, axis, "lt", ".before"), axis + 1);
-    ir::Value* all = builder_.Make(kind_.combination, {within, before});
+    ir::Value* all = builder_.Make(InfoOf(InfoOf(kind_).combine).name, {within, before});
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
     shape[axis] = pool.Const(blocks * length);
     all = Reshape(all, shape, ".all");
@@ -109,7 +102,7 @@ class Parts {
   ir::Value* Reduced(ir::Value* x, size_t axis, std::string_view name) {
     const int64_t over[] = {static_cast<int64_t>(axis)};
     return builder_.Make(
-        kind_.reduction, {x},
+        InfoOf(kind_).name, {x},
         {{"axes", std::span<const int64_t>(over)}, {"keepdim", false}, {"dtype", DTypeName(x->type->dtype)}}, name);
   }
   ir::Value* Reshape(ir::Value* x, const std::vector<const ir::Expr*>& shape, std::string_view suffix) {
@@ -117,11 +110,11 @@ class Parts {
   }
 
   ir::Builder& builder_;
-  const Kind kind_;
+  const ReduceKind kind_;
   const std::string name_;
 };
 
-ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, const Kind& kind) {
+ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, ReduceKind kind) {
   Parts parts(builder, op, kind);
   const auto axis = static_cast<size_t>(op.Int("axis"));
   const DType dtype = op.results[0]->type->dtype;
@@ -141,8 +134,8 @@ ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, const Kind& kind) {
     return Define(builder, op, index, kKind);                                                                     \
   }                                                                                                               \
   ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return Decompose(builder, op, kKind); }
-CUMULATIVE(Cumsum, kSum)
-CUMULATIVE(Cumprod, kProd)
+CUMULATIVE(Cumsum, ReduceKind::kSum)
+CUMULATIVE(Cumprod, ReduceKind::kProd)
 #undef CUMULATIVE
 
 }  // namespace hir::fusion

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "csrc/fusion/ops/reduced.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::fusion {
 namespace {
@@ -64,8 +65,8 @@ const Element* Repeat(ElementBuilder& builder, ReduceKind kind, const Element* x
                       bool may_be_none) {
   const Element* some = RepeatSome(builder, kind, x, repeats);
   if (!may_be_none || !HasNeutral(kind)) return some;
-  const int none = kind == ReduceKind::kSum ? 0 : 1;
-  const Element* neutral = IsFloat(x->dtype) ? builder.Float(x->dtype, none) : builder.Int(x->dtype, none);
+  const Element* neutral = IsFloat(x->dtype) ? builder.Float(x->dtype, InfoOf(kind).neutral)
+                                             : builder.Int(x->dtype, IntNeutral(kind, x->dtype));
   return builder.Select(builder.Apply(Prim::kGt, {repeats, builder.Int(DType::kInt64, 0)}), some, neutral);
 }
 
@@ -125,7 +126,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
 
 }  // namespace
 
-#define REDUCTION(Name)                                                                 \
+#define REDUCTION(Name, ...)                                                            \
   Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {  \
     return Infer(graph, op, ReduceKind::k##Name);                                       \
   }                                                                                     \
@@ -133,10 +134,6 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) { \
     return Define(builder, op, index, ReduceKind::k##Name);                             \
   }
-REDUCTION(Sum)
-REDUCTION(Prod)
-REDUCTION(Min)
-REDUCTION(Max)
-#undef REDUCTION
+#include "csrc/fusion/prims.def"
 
 }  // namespace hir::fusion
