@@ -178,7 +178,7 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
     return plan;
   }
   NestBuilder builder(group, classes, structure, target, sizes, strides);
-  if (target.kind == Target::Kind::kCpu && structure.schedule == "reduction") {
+  if (WalksOf(target).reduces_rows_in_order && structure.schedule == "reduction") {
     const Structure in_order = AnalyseInOrder(group, classes);
     if (in_order.reason.empty() && RowsInOrderPay(builder)) {
       HIR_TRY(PlanInnerOuter(group, classes, in_order, name, strides, plan));

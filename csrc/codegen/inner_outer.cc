@@ -34,10 +34,6 @@ namespace {
 using fusion::Element;
 using fusion::Prim;
 
-// Rows of a part: fewer would write as much as they read.
-constexpr int64_t kRowsMin = 16;
-constexpr int64_t kRowsMinGpu = 4;
-constexpr int64_t kCpuParts = 64;
 constexpr int64_t kRowsThatPay = 64;
 // Columns of an item where no row has to be whole: 4 pages of float32, and their sums in the first-level cache.
 constexpr int64_t kColumnsInItem = 4096;
@@ -59,13 +55,15 @@ constexpr int64_t kRowsThatFill = 16;
 class RowParts {
  public:
   explicit RowParts(NestBuilder& builder)
-      : builder_(builder), pool_(builder.nest().exprs), rows_(builder.structure().rows) {
+      : builder_(builder),
+        walks_(WalksOf(builder.target())),
+        pool_(builder.nest().exprs),
+        rows_(builder.structure().rows) {
     total_ = ExtentOf(0, rows_.size());
-    const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
-    const ir::Expr* least = pool_.Const(is_cpu ? kRowsMin : kRowsMinGpu);
+    const ir::Expr* least = pool_.Const(walks_.rows_min);
     length_ = pool_.Max(least, pool_.CeilDiv(total_, pool_.Const(PartsMax())));
     count_ = pool_.CeilDiv(total_, length_);
-    is_strided_ = !is_cpu && rows_.size() == 1 && builder.target().rows_in_order.strided != 2;
+    is_strided_ = walks_.has_strided_parts && rows_.size() == 1 && builder.target().rows_in_order.strided != 2;
     if (is_strided_) count_ = pool_.Min(pool_.Const(PartsMax()), pool_.CeilDiv(total_, least));
   }
 
@@ -162,7 +160,7 @@ class RowParts {
  private:
   int64_t PartsMax() const {
     const Target& target = builder_.target();
-    if (target.kind == Target::Kind::kCpu) return kCpuParts;
+    if (walks_.row_parts_max > 0) return walks_.row_parts_max;
     if (target.rows_in_order.ctas_per_sm > 0)
       return int64_t{std::max(target.multiprocessors, 1)} * target.rows_in_order.ctas_per_sm;
     const ir::Expr* columns = pool_.Const(1);
@@ -184,6 +182,7 @@ class RowParts {
   }
 
   NestBuilder& builder_;
+  const Walks walks_;
   ir::ExprPool& pool_;
   const std::vector<int>& rows_;
   const ir::Expr* total_ = nullptr;
@@ -199,8 +198,7 @@ void CutColumns(NestBuilder& builder, Region& region) {
   ir::ExprPool& pool = builder.nest().exprs;
   const ir::Expr* extent = pool.Import(builder.classes().Extent(axis));
   const bool whole = std::ranges::any_of(region.phases, [](const Phase& phase) { return !phase.accumulators.empty(); });
-  if (whole || builder.target().kind != Target::Kind::kCpu ||
-      !builder.facts().AtLeast(extent, kColumnsInItem + 1, true)) {
+  if (whole || !WalksOf(builder.target()).cuts_columns || !builder.facts().AtLeast(extent, kColumnsInItem + 1, true)) {
     return;
   }
   const int block = builder.NewVariable();
@@ -295,7 +293,7 @@ int64_t CostOf(const Element* element, std::set<const Element*>& counted) {
 // in bfloat16: a quarter of its instructions.)
 void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& region, RowSums& sums) {
   const Structure& structure = builder.structure();
-  if (builder.target().kind != Target::Kind::kCpu || structure.columns.size() != 1) return;
+  if (!WalksOf(builder.target()).keeps_invariants || structure.columns.size() != 1) return;
   const int column = builder.Variable(structure.columns.front());
   fusion::ElementBuilder& elements = builder.nest().elements;
   IndexMath math(builder.nest().exprs);

@@ -21,24 +21,6 @@
 namespace hir::codegen {
 namespace {
 
-// Rows; with neighbouring rows in one item a block of them counts as one. Of a GPU: two blocks a multiprocessor.
-constexpr int64_t kCpuItems = 64;
-constexpr int64_t kItemsOfMultiprocessor = 2;
-// Elements reduced into each: below, one launch is as fast.
-constexpr int64_t kLongTrips = 16384;
-constexpr int64_t kLongTripsGpu = 4096;
-// The same along rows, which one CTA reads at some 50 GB/s: less is read before a second launch has begun (128 rows of
-// 8192: 0.0052 ms in one launch, 0.0078 in two).
-constexpr int64_t kLongRowGpu = 131072;
-// Where one launch would read what it reduces again. Along rows each loop of theirs is as slow as the first, so two
-// launches more pay earlier; a CPU's thread has rows below 1 MiB of float32 in its own cache.
-constexpr int64_t kLongTripsAgain = 4096;
-constexpr int64_t kLongTripsAgainGpu = 1024;
-constexpr int64_t kLongRowAgainGpu = kLongRowGpu / 2;
-constexpr int64_t kLongRowAgainCpu = 262144;
-// The same for a row that has no other beside it: one core would work, and all others wait.
-constexpr int64_t kLongRowAloneCpu = 32768;
-constexpr int64_t kLongRowAloneGpu = 8192;
 constexpr int64_t kUnknownTrips = 65536;
 constexpr int64_t kColumnsInItem = 256;
 // On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
@@ -58,10 +40,6 @@ size_t LoopToCut(NestBuilder& builder, const Phase& phase, int64_t parts) {
     if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips)) longest = i;
   }
   return longest;
-}
-
-int64_t FewItems(const Target& target) {
-  return target.kind == Target::Kind::kCpu ? kCpuItems : std::max(target.multiprocessors, 1) * kItemsOfMultiprocessor;
 }
 
 // Whether memory is contiguous along the reduced axes.
@@ -90,12 +68,11 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
 // From how many elements reduced into one result on. `again`: other loops over the same range follow; `is_alone`: it is
 // the one row.
 int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
-  const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
+  const Walks walks = WalksOf(builder.target());
   const bool along_rows = ReducesInnermost(builder);
-  if (again && along_rows && is_alone) return is_cpu ? kLongRowAloneCpu : kLongRowAloneGpu;
-  if (again && is_cpu) return along_rows ? kLongRowAgainCpu : kLongTripsAgain;
-  if (again) return along_rows ? kLongRowAgainGpu : kLongTripsAgainGpu;
-  return is_cpu ? kLongTrips : along_rows ? kLongRowGpu : kLongTripsGpu;
+  if (!again) return along_rows ? walks.long_row : walks.long_trips;
+  if (!along_rows) return walks.long_trips_again;
+  return is_alone ? walks.long_row_alone : walks.long_row_again;
 }
 
 // The most elements that one of the phases reduces into a result. In halves: hundreds of sums, each of a tensor of its own,
@@ -121,14 +98,11 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
   const std::vector<size_t> reducing = ReducingPhases(region);
   if (reducing.empty()) return false;
   ir::ExprPool& pool = builder.nest().exprs;
-  const bool is_cpu = builder.target().kind == Target::Kind::kCpu;
   const bool again = std::ranges::count_if(region.phases, [](const Phase& p) { return !p.loops.empty(); }) > 1;
   const ir::Expr* longest = LongestOf(pool, region, reducing);
   SizeFacts& facts = builder.facts();
-  // On a GPU so few that there are two parts and more.
-  const int64_t few = is_cpu ? FewItems(builder.target()) : FewItems(builder.target()) / 2 + 1;
   const ir::Expr* blocks = BlocksOf(builder, region);
-  return !facts.AtLeast(blocks, few, true) &&
+  return !facts.AtLeast(blocks, WalksOf(builder.target()).few_items, true) &&
          facts.AtLeast(longest, LongTrips(builder, again, blocks->IsConst(1)), true);
 }
 
@@ -144,11 +118,12 @@ void PartsLaunch::ReduceParts(size_t p) {
   ir::ExprPool& pool = builder_.nest().exprs;
   fusion::ElementBuilder& elements = builder_.nest().elements;
   Phase phase = std::move(region_.phases[p]);
-  const int64_t most = FewItems(builder_.target());
+  const Walks walks = WalksOf(builder_.target());
+  const int64_t most = walks.full_items;
   Loop& loop = phase.loops[LoopToCut(builder_, phase, most)];
   const ir::Expr* parts = pool.Const(std::clamp<int64_t>(TripsOf(loop, most), 1, most));
   const ir::Expr* length = nullptr;
-  if (builder_.target().kind == Target::Kind::kGpu) {
+  if (walks.has_parts_by_size) {
     const bool along_rows = ReducesInnermost(builder_);
     const ir::Expr* one = pool.Const(1);
     const ir::Expr* trips = one;

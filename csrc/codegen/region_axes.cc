@@ -259,8 +259,8 @@ int64_t TripsOf(const Loop& loop, int64_t otherwise) {
 
 void AddRegion(NestBuilder& builder, Region region) {
   JoinLoops(builder, region);
-  // On a GPU threads share what blocks of columns share here: its emission lays the loops out.
-  if (builder.target().kind == Target::Kind::kCpu) Layout(builder, region).Run();
+  // Threads of a GPU share what blocks of columns share here.
+  if (WalksOf(builder.target()).lays_out_loops) Layout(builder, region).Run();
   builder.nest().regions.push_back(std::move(region));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/codegen/nest_builder.h"
+#include "csrc/codegen/walks.h"
 
 namespace hir::codegen {
 

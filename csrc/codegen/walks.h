@@ -1,0 +1,36 @@
+// How a kind of device walks loops, as numbers: all that planning, which knows no device, is told of one. A schedule
+// asks here, and never which device it is for.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/codegen/target.h"
+
+namespace hir::codegen {
+
+struct Walks {
+  // Reductions in parts (partials.cc). Items of a grid that give the device work, and fewer than which are too few:
+  // neighbouring rows in one item, a block of them, count as one.
+  int64_t full_items = 0;
+  int64_t few_items = 0;
+  // Elements reduced into each result from which on parts pay; below, one launch is as fast. `again`: other loops over
+  // the same range follow; a row is contiguous; `alone`: it is the only one.
+  int64_t long_trips = 0, long_row = 0;
+  int64_t long_trips_again = 0, long_row_again = 0, long_row_alone = 0;
+  bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
+
+  // Rows in order (inner_outer.cc).
+  int64_t rows_min = 0;                // Of a part.
+  int64_t row_parts_max = 0;           // 0: as many blocks as a multiprocessor holds for the columns.
+  bool has_strided_parts = false;      // A part's rows may lie apart.
+  bool cuts_columns = false;           // Items are blocks of columns, too, where no phase needs a whole row.
+  bool keeps_invariants = false;       // What all rows compute alike is computed ahead of them.
+  bool reduces_rows_in_order = false;  // Sums over rows, whose columns are contiguous, are rows in order.
+
+  // Axes (region_axes.cc): the plan chooses the innermost loop, tiles and blocks; else the device's code does.
+  bool lays_out_loops = false;
+};
+
+Walks WalksOf(const Target& target);
+
+}  // namespace hir::codegen
