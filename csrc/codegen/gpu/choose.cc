@@ -16,7 +16,6 @@ constexpr int64_t kAnyTileMin = 8;
 // Of a flat loop: shifted inputs are read an element at a time, and still its vectors pay.
 constexpr int kMisfitsOfFlat = 16;
 constexpr int64_t kShortRow = 16;
-constexpr int kWarp = 32;
 constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int64_t kUnknown = 4096;
@@ -283,14 +282,18 @@ class Chooser {
   void Columns() {
     SetLanes();
     s_.adds_parts = AddsParts(nest_, region_);
-    if (s_.lanes == 1 && HasShortRows(em_, region_, plan_)) return ChooseShortRows(region_, s_);
+    const Loop& column = *FindLoop(region_.grid, s_.vector);
+    const bool is_narrow = SizeOf(em_.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
+    if ((s_.lanes == 1 || is_narrow) && HasShortRows(em_, region_, plan_))
+      return ChooseShortRows(em_, region_, plan_, s_);
     ChooseColumns(em_, region_, plan_, s_);
   }
 
   void Rows() {
     if (HasShortRows(em_, region_, plan_)) {
       s_.vector = region_.grid.back().variable;
-      return ChooseShortRows(region_, s_);
+      s_.lanes = 1;
+      return ChooseShortRows(em_, region_, plan_, s_);
     }
     for (size_t p = 0; s_.vector < 0 && p < region_.phases.size(); ++p) {
       if (!region_.phases[p].loops.empty()) s_.vector = region_.phases[p].loops.back().variable;

@@ -28,6 +28,14 @@ constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to shar
 constexpr int kVectorsInFlight = 8;
 constexpr int kVectorsHeld = 12;  // Of 4 registers each.
 constexpr int64_t kUnknown = 4096;
+
+// Whether one row's columns leave half of the threads along them without work, and there are other rows.
+bool LeavesThreads(Emitter& em, const Region& region, const KernelPlan& plan, const Schedule& s) {
+  const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
+  const int64_t vectors = SizeOf(em.TripsOf(std::span(&*column, 1)), plan.sizes, kUnknown);
+  return region.grid.size() > 1 && vectors * 2 <= s.width;
+}
+
 }  // namespace
 
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
@@ -86,18 +94,21 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   s.ctas_per_sm = s.lanes > 1 && !s.held ? std::clamp(1024 / s.threads, 1, 16) : 1;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_exact = column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
+  s.is_packed = !s.held && LeavesThreads(em, region, plan, s);
+  s.is_exact =
+      !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
 
-// Rows of few elements, contiguous or not: a thread each, and neighbours read what lies side by side.
-void ChooseShortRows(const Region& region, Schedule& s) {
+// Rows of few elements, contiguous or not: a thread for each, or for a vector of kept columns, and neighbours read what
+// lies side by side.
+void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kColumns;
-  s.lanes = 1;
   s.width = s.threads = kThreadsOfShortRows;
   s.unroll = kVectorsInFlight / 2;
-  s.items_per_cta = s.width;
+  s.items_per_cta = int64_t{s.width} * s.lanes;
+  s.is_packed = LeavesThreads(em, region, plan, s);
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
-  s.is_exact = column->end->IsConst() && column->end->value % s.items_per_cta == 0;
+  s.is_exact = !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0;
 }
 
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {
@@ -107,12 +118,23 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   const Loop& column = loops.back();
   const std::span<const Loop> outer = std::span(loops).first(loops.size() - 1);
   const ir::Expr* columns = em.TripsOf(std::span(&column, 1));  // Vectors of them.
-  const ir::Expr* blocks = pool.CeilDiv(columns, pool.Const(s.width));
   const int height = s.threads / s.width;
-  em.Line("const ix block = (ix)unit % ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
-  em.Line("const ix item = (ix)unit / ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
-  em.Line("const ix cv = block * ", s.width, " + t % ", s.width, ";");
-  em.Line("const bool live = cv < ", em.Expr(columns), ";");
+  const ir::Expr* units = nullptr;
+  if (s.is_packed) {
+    const ir::Expr* all = pool.Mul(em.TripsOf(outer), columns);
+    units = pool.CeilDiv(all, pool.Const(s.width));
+    em.Line("const ix place = (ix)unit * ", s.width, " + t % ", s.width, ";");
+    em.Line("const bool live = place < ", em.Expr(all), ";");
+    em.Line("const ix cv = place % ", em.Expr(pool.Max(columns, pool.Const(1))), ";");
+    em.Line("const ix item = live ? place / ", em.Expr(pool.Max(columns, pool.Const(1))), " : 0;");
+  } else {
+    const ir::Expr* blocks = pool.CeilDiv(columns, pool.Const(s.width));
+    units = pool.Mul(em.TripsOf(outer), blocks);
+    em.Line("const ix block = (ix)unit % ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
+    em.Line("const ix item = (ix)unit / ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
+    em.Line("const ix cv = block * ", s.width, " + t % ", s.width, ";");
+    em.Line("const bool live = cv < ", em.Expr(columns), ";");
+  }
   em.Line("const int y = t / ", s.width, ";");
   em.Open();  // Variables of the row.
   em.Decode(outer, "item");
@@ -169,7 +191,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   }
   const std::string body = em.Close();
   em.Line("{\n", body, "}");
-  return pool.Mul(em.TripsOf(outer), blocks);
+  return units;
 }
 
 }  // namespace hir::codegen::gpu

@@ -32,6 +32,7 @@ namespace {
 constexpr int64_t kUnknown = 4096;
 constexpr int kRegisterFile = 65536;      // Of a multiprocessor.
 constexpr int64_t kEarlyVectorsMax = 16;  // Of a thread, all loaded before the first is used.
+constexpr int kScalarsInFlight = 8;
 
 bool HasOnlinePair(const Region& region) {
   for (size_t p = 0; p < region.phases.size(); ++p) {
@@ -174,10 +175,11 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   const bool few = items < 2 * std::max(plan.target.multiprocessors, 1);
   int registers = 64;
   if (s.lanes == 1) {
-    s.threads = nv <= 64 ? 32 : nv <= 512 ? 128 : 256;
-    s.rows = nv <= 64 ? 4 : 1;
-    s.threads *= s.rows;
-    s.unroll = 1;
+    // A warp a row, which no other waits for, with all of the row on its way at once.
+    const bool by_warp = nv <= 64 || (is_constant && nv <= int64_t{kWarp} * kScalarsInFlight);
+    s.rows = by_warp ? 4 : 1;
+    s.threads = s.rows * (by_warp ? kWarp : nv <= 512 ? 128 : 256);
+    s.unroll = by_warp && is_constant ? static_cast<int>((nv + kWarp - 1) / kWarp) : 1;
     s.ctas_per_sm = 1;
   } else if (nv <= 128) {  // 16384 x 1000: a row of 64 threads a CTA is 3 % faster than 4 rows.
     // 128 x 1000: a thread for each vector 0.0051 ms, half as many 0.0056.

@@ -13,6 +13,8 @@ namespace hir::codegen::gpu {
 
 constexpr int kThreadsOfMultiprocessor = 2048;  // At most: of A100, H100 and H200.
 
+inline constexpr int kWarp = 32;
+
 struct Schedule {
   enum class Kind : uint8_t {
     kPointwise,   // pointwise.cc: a vector of the grid a thread.
@@ -47,6 +49,7 @@ struct Schedule {
   int64_t shared_bytes = 0;  // Dynamic.
   int ctas_per_sm = 1;       // The registers of a thread are capped for as many.
   bool adds_parts = false;   // kColumns: what another launch left, in cache.
+  bool is_packed = false;    // kColumns: rows have few columns; threads go on into the next rows.
   int64_t items_per_cta = 1;
   bool is_exact = true;  // As many CTAs as units: each does one.
   int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.
@@ -71,7 +74,7 @@ Tuning TuningOf(const Schedule& schedule);
 void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
-void ChooseShortRows(const Region& region, Schedule& schedule);
+void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);
 void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);

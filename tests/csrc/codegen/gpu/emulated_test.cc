@@ -231,6 +231,34 @@ TEST(Emulated, Reductions) {
   programs.Check();
 }
 
+// Threads go on into the next rows: with vectors and without, of few trips and of many, and read again.
+TEST(Emulated, RowsOfFewColumns) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(8);
+  for (const auto& [n, k, m] :
+       {std::tuple{3001, 2, 2}, {1411, 3, 12}, {1, 2, 4}, {37, 300, 4}, {150, 70, 3}, {0, 3, 2}}) {
+    for (const std::string type : {"f32", "bf16"}) {
+      programs.Add(Cat("fusion @f(%x: ", type, R"([i0, i1, i2], %w: f32[i1, i2]) {
+        %f = cast(%x) {dtype=f32}
+        %m = max(%f) {axes=[1], keepdim=true, dtype=null}
+        %i = broadcast(%w) {is_broadcast_dim=[1, 0, 0]}
+        %d = add(%f, %i)
+        %e = sub(%d, %m)
+        %s = sum(%e) {axes=[1], keepdim=false, dtype=null}
+        return %e, %s
+      })"),
+                   {{"i0", n}, {"i1", k}, {"i2", m}});
+      programs.Add(Cat("fusion @f(%x: ", type, "[", n, ", ", k, ", ", m, R"(]) {
+        %f = cast(%x) {dtype=f32}
+        %s = sum(%f) {axes=[1], keepdim=false, dtype=null}
+        return %s
+      })"),
+                   {});
+    }
+  }
+  programs.Check();
+}
+
 // Statistics over outer axes and what they normalise: held in registers, read again, and in several launches.
 TEST(Emulated, NormalizationsOverOuterAxes) {
   SKIP_WITHOUT_COMPILER();

@@ -16,6 +16,7 @@ namespace {
 struct Made {
   std::vector<std::string> schedules;  // "pointwise of 4", a kernel each.
   std::string text;                    // Of the first kernel.
+  int rows = 0;                        // Of a CTA of it.
 };
 
 Made MadeOf(const std::string& program, const Sizes& sizes = {}) {
@@ -32,6 +33,7 @@ Made MadeOf(const std::string& program, const Sizes& sizes = {}) {
   for (const Tuning& tuning : source->tunings)
     made.schedules.push_back(base::Cat(tuning.schedule, " of ", tuning.lanes));
   made.text = source->parts[0];
+  made.rows = source->tunings[0].rows;
   return made;
 }
 
@@ -72,6 +74,30 @@ TEST(Schedules, ShortRowsHaveAThreadEach) {
   EXPECT_EQ(few.schedules, Schedules{"columns of 1"});
   EXPECT_EQ(few.text.find("collect_columns"), std::string::npos);
   EXPECT_EQ(MadeOf(program, {{"i0", 1 << 20}, {"i1", 64}}).schedules, Schedules{"rows of 4"});
+}
+
+// One row's columns would leave most threads without work.
+TEST(Schedules, ThreadsGoOnIntoTheNextRows) {
+  const std::string program =
+      "%x: f32[i0, i1, i2]) {\n  %y = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  return %y\n";
+  const auto is_packed = [](const Made& made) { return made.text.find("const ix place") != std::string::npos; };
+  const Made short_rows = MadeOf(program, {{"i0", 1 << 20}, {"i1", 2}, {"i2", 2}});
+  EXPECT_TRUE(is_packed(short_rows));
+  EXPECT_EQ(short_rows.text.find("collect_columns"), std::string::npos);
+  const Made long_rows = MadeOf(program, {{"i0", 1 << 15}, {"i1", 100}, {"i2", 8}});
+  EXPECT_TRUE(is_packed(long_rows));
+  EXPECT_NE(long_rows.text.find("collect_columns"), std::string::npos);
+  EXPECT_FALSE(is_packed(MadeOf(program, {{"i0", 1 << 10}, {"i1", 2}, {"i2", 4096}})));
+}
+
+TEST(Schedules, RowsThatNoVectorDividesHaveAWarpEach) {
+  const auto rows = [](int columns) {
+    return MadeOf(base::Cat("%x: f32[100000, ", columns,
+                            "]) {\n  %y = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  return %y\n"))
+        .rows;
+  };
+  EXPECT_EQ(rows(231), 4);
+  EXPECT_EQ(rows(301), 1);
 }
 
 // A symbol of another size has no condition that would fail.
