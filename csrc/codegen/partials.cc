@@ -75,8 +75,8 @@ int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
   return is_alone ? walks.long_row_alone : walks.long_row_again;
 }
 
-// The most elements that one of the phases reduces into a result. In halves: hundreds of sums, each of a tensor of its own,
-// would nest too deep one by one.
+// The most elements that one of the phases reduces into a result. In halves: hundreds of sums, each of a tensor of its
+// own, would nest too deep one by one.
 const ir::Expr* LongestOf(ir::ExprPool& pool, const Region& region, const std::vector<size_t>& reducing) {
   std::vector<const ir::Expr*> longest;
   for (const size_t p : reducing) {

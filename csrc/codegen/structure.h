@@ -20,7 +20,7 @@ struct ReductionLoops {
 };
 ReductionLoops LoopsOf(const ir::Op& op);
 
-// AxesOf, and what follows from it of the op alone, remembered: segmentation asks of each op once for every group that it
+// AxesOf, and what follows from it of the op alone, remembered: segmentation asks of each op for every group that it
 // might belong to. The graph must not change. Not thread-safe.
 class OpAxes {
  public:

@@ -19,6 +19,7 @@ constexpr int64_t kShortRow = 16;
 constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int64_t kUnknown = 4096;
+constexpr int kThreadsThatHide = 256;  // Of a multiprocessor, the latency of what each reads, several vectors at once.
 
 // How many accesses are contiguous along each variable, larger tensors counting more. Of a region with reductions
 // those in its loops: what is done once for each row, a result or a part of it, is little.
@@ -284,7 +285,9 @@ class Chooser {
     s_.adds_parts = AddsParts(nest_, region_);
     const Loop& column = *FindLoop(region_.grid, s_.vector);
     const bool is_narrow = SizeOf(em_.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
-    if ((s_.lanes == 1 || is_narrow) && HasShortRows(em_, region_, plan_))
+    const int64_t threads = SizeOf(em_.TripsOf(region_.grid), plan_.sizes, 0);  // One a vector.
+    const bool are_many = threads >= int64_t{kThreadsThatHide} * plan_.target.multiprocessors;
+    if ((s_.lanes == 1 || is_narrow || are_many) && HasShortRows(em_, region_, plan_))
       return ChooseShortRows(em_, region_, plan_, s_);
     ChooseColumns(em_, region_, plan_, s_);
   }
