@@ -14,12 +14,28 @@ namespace {
 
 using base::Cat;
 
+constexpr int64_t kManyColumns = 65536;
+
 std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   std::vector<const ir::Value*> outputs;
   for (const OutputPlace& output : structure.outputs) {
     if (output.phase < 0 && output.depth < 0) outputs.push_back(output.value);
   }
   return outputs;
+}
+
+// Elements of a row of "inner-outer"; many where a size is in it, or in how many rows there are.
+int64_t ColumnsOf(const Structure& structure, const AxisClasses& classes) {
+  int64_t columns = 1;
+  for (const int axis : structure.rows) {
+    if (!classes.Extent(axis)->IsConst()) return kManyColumns;
+  }
+  for (const int axis : structure.columns) {
+    const ir::Expr* extent = classes.Extent(axis);
+    columns =
+        std::min(columns * (extent->IsConst() ? std::min(extent->value, kManyColumns) : kManyColumns), kManyColumns);
+  }
+  return columns;
 }
 
 void AddGuard(KernelPlan& plan, const ir::Guard& guard) {
@@ -150,14 +166,19 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
 
 }  // namespace
 
-Acceptance::Acceptance() : axes_(std::make_unique<OpAxes>()) {}
+Acceptance::Acceptance(const Target& target)
+    : axes_(std::make_unique<OpAxes>()), short_row_(WalksOf(target).short_row) {}
 Acceptance::~Acceptance() = default;
 
 Verdict Acceptance::Of(const segment::GroupView& group) {
   if (std::string reason = TooLarge(group); !reason.empty()) return {false, std::move(reason), {}, false};
-  std::optional<Structure> structure = AnalysePointwise(group, *axes_);
-  if (!structure) structure = Analyse(group, AxisClasses(group, *axes_));
-  return {structure->reason.empty(), structure->reason, structure->schedule, structure->is_starved};
+  if (const std::optional<Structure> structure = AnalysePointwise(group, *axes_))
+    return {true, {}, structure->schedule, false};
+  const AxisClasses classes(group, *axes_);
+  const Structure structure = Analyse(group, classes);
+  // Which rows there are is not asked here: a plan knows the structure alone.
+  const bool is_short = !structure.columns.empty() && ColumnsOf(structure, classes) < short_row_;
+  return {structure.reason.empty(), structure.reason, structure.schedule, structure.is_starved || is_short};
 }
 
 Verdict Accepts(const segment::GroupView& group) { return Acceptance().Of(group); }

@@ -24,15 +24,17 @@ struct Verdict {
   bool is_starved = false;  // Whatever the sizes of symbols, it keeps few processors busy: better several kernels.
 };
 Verdict Accepts(const segment::GroupView& group);
-// Answers as Accepts for many groups of one graph, which must not change: it asks of each op once. Not thread-safe.
+// Answers as Accepts for many groups of one graph, which must not change: it asks of each op once. What is starved
+// depends on the device. Not thread-safe.
 class Acceptance {
  public:
-  Acceptance();
+  explicit Acceptance(const Target& target = {});
   ~Acceptance();
   Verdict Of(const segment::GroupView& group);
 
  private:
   std::unique_ptr<class OpAxes> axes_;
+  const int64_t short_row_;
 };
 
 struct Workspace {

@@ -27,6 +27,8 @@ struct Walks {
   bool keeps_invariants = false;       // What all rows compute alike is computed ahead of them.
   bool reduces_rows_in_order = false;  // Sums over rows, whose columns are contiguous, are rows in order.
 
+  int64_t short_row = 0;  // Fewer columns leave most of those idle that go through a row together: better two kernels.
+
   // Axes (region_axes.cc): the plan chooses the innermost loop, tiles and blocks; else the device's code does.
   bool lays_out_loops = false;
 };

@@ -116,7 +116,7 @@ Result<Segmentation> SegmentationNamed(std::string_view name) {
 }
 
 Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation,
-                                             const segment::Sizes& sizes) {
+                                             const segment::Sizes& sizes, const codegen::Target& target) {
   std::unordered_map<const ir::Op*, size_t> piece_of;  // Lookups only.
   if (segmentation.pieces) {
     HIR_ASSIGN(const std::vector<segment::Group> pieces,
@@ -136,7 +136,7 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
     };
   };
   segment::Options options = {.merge_sinks = true, .merge_siblings = true};
-  codegen::Acceptance acceptance;
+  codegen::Acceptance acceptance(target);
   // A reshape behind a kernel is a view of its own, so that the kernel's rows are the reduction's to the end.
   std::optional<segment::LateReshapes> late;
   if (segmentation.saves_bytes) late.emplace(graph);

@@ -52,9 +52,9 @@ struct Segmentation {
 // Errors: kInvalidArgument for another name, with the nearest.
 Result<Segmentation> SegmentationNamed(std::string_view name);
 
-// The groups of `graph`, by its rules; bytes are those of `sizes`.
+// The groups of `graph`, by its rules; bytes are those of `sizes`, kernels those of `target`.
 // Errors: the first of a rule's.
 Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segmentation& segmentation,
-                                             const segment::Sizes& sizes = {});
+                                             const segment::Sizes& sizes = {}, const codegen::Target& target = {});
 
 }  // namespace hir::host

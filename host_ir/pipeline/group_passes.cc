@@ -33,7 +33,7 @@ Status ForwardTensors(Segmented& program, const GroupOptions& options) {
 Status CopyScalars(Segmented& program, const GroupOptions&) { return segment::Forward(*program.graph, false); }
 
 Status SegmentOps(Segmented& program, const GroupOptions& options) {
-  HIR_ASSIGN(program.groups, GroupsOf(*program.graph, options.segmentation, options.sizes));
+  HIR_ASSIGN(program.groups, GroupsOf(*program.graph, options.segmentation, options.sizes, options.target));
   return {};
 }
 

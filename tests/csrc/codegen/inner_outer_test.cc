@@ -49,6 +49,27 @@ TEST(InnerOuter, RmsNormBackward) {
   }
 }
 
+// Rows that few columns fill leave most of a warp idle, and none of a core; of a size that is not known nothing is said.
+TEST(InnerOuter, ShortRowsStarveAGpuSooner) {
+  const auto is_starved = [](const Target& target, const std::string& rows, int columns) {
+    const auto graph = ir::Parse(Cat("fusion @f(%x: f32[", rows, ", ", columns, R"(]) {
+      %s = sum(%x) {axes=[0], keepdim=false, dtype=null}
+      %m = max(%x) {axes=[1], keepdim=false, dtype=null}
+      return %s, %m
+    })"),
+                                 fusion::kFusionOps);
+    EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+    const Verdict verdict = Acceptance(target).Of(WholeOf(**graph).View(**graph));
+    EXPECT_TRUE(verdict.accepted) << verdict.reason;
+    return verdict.is_starved;
+  };
+  EXPECT_TRUE(is_starved(kHopper, "30000", 32));
+  EXPECT_FALSE(is_starved({}, "30000", 32));
+  EXPECT_FALSE(is_starved(kHopper, "30000", 64));
+  EXPECT_TRUE(is_starved({}, "30000", 8));
+  EXPECT_FALSE(is_starved(kHopper, "i0", 32));
+}
+
 // Sums for each batch, over everything, and of each row.
 constexpr char kBatches[] = R"(fusion @f(%x: f32[i0, i1, i2], %w: f32[i2]) {
   %s = sum(%x) {axes=[2], keepdim=true, dtype=null}
