@@ -49,7 +49,7 @@ TEST(InnerOuter, RmsNormBackward) {
   }
 }
 
-// Rows that few columns fill leave most of a warp idle, and none of a core; of a size that is not known nothing is said.
+// Short rows leave most of a warp idle, and nothing of a core. Sizes that are not known say nothing.
 TEST(InnerOuter, ShortRowsStarveAGpuSooner) {
   const auto is_starved = [](const Target& target, const std::string& rows, int columns) {
     const auto graph = ir::Parse(Cat("fusion @f(%x: f32[", rows, ", ", columns, R"(]) {
