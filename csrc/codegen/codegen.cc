@@ -114,16 +114,19 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
         plan.launches.empty() ? builder : fresh.emplace(group, classes, structure, plan.target, plan.sizes, strides);
     const Region all = plan.launches.empty() ? region : MakeJoined(own);
     std::vector<std::vector<Kept>> made;
+    std::vector<Region> regions;
     UsedWorkspaces used;
     for (const size_t p : phases) {
       PartsLaunch parts(own, all, static_cast<int>(plan.workspaces.size()), used);
       make(parts, p);
-      AddRegion(own, parts.Finish(results));
+      regions.push_back(parts.Finish(results));
       for (const Kept& kept : parts.made()) {
         plan.workspaces.push_back({.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
       }
       made.push_back(parts.made());
     }
+    // All are made before the first is added: that joins loops of one which the others still have apart.
+    for (Region& each : regions) AddRegion(own, std::move(each));
     if (plan.launches.empty()) AddPointwiseRegions(own, PointwiseOutputs(structure));
     const size_t number = plan.launches.size();
     HIR_TRY(AddLaunch(plan, own, number == 0 ? name : Cat(name, ".", number), std::move(used.numbers)));

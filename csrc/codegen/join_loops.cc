@@ -83,7 +83,9 @@ class Joiner {
     std::vector<std::string_view> symbols;
     ir::CollectSymbols(expr, symbols);
     std::set<int> variables;
-    for (const std::string_view symbol : symbols) variables.insert(VariableOf(symbol));
+    for (const std::string_view symbol : symbols) {
+      if (VariableOf(symbol) >= 0) variables.insert(VariableOf(symbol));  // Others are sizes.
+    }
     return variables;
   }
 
@@ -223,13 +225,13 @@ class Joiner {
   ir::ExprPool& pool_;
   Region& region_;
   IndexMath math_;
-  ir::ExprPool scratch_;               // An expression over the limits ends joining, and not the kernel.
-  std::vector<const ir::Expr*> uses_;  // Offsets, and what else is computed of variables.
-  std::set<const ir::Expr*> known_;    // Those.
+  ir::ExprPool scratch_;  // An expression over the limits ends joining, and not the kernel.
+  // By variable: offsets, and what else is computed of it, in the order of AddUse.
+  std::map<int, std::vector<const ir::Expr*>> uses_of_;
+  std::set<const ir::Expr*> known_;  // All of those, the replaced ones, too.
   std::set<const Element*> seen_;
-  std::map<int, std::vector<const ir::Expr*>> uses_of_;  // Those of a variable, in their order.
-  std::set<int> joined_;                                 // Variables that are 0 now.
-  std::set<int> changed_;                                // Those, and the ones that run for them, too.
+  std::set<int> joined_;   // Variables that are 0 now.
+  std::set<int> changed_;  // Those, and the ones that run for them, too.
   std::unordered_map<const Element*, bool> mentions_;
 };
 
