@@ -376,6 +376,7 @@ void Tune(Schedule& s, const Tuning& tuning) {
     s.items_per_cta = s.rows;
   } else if (s.kind == Kind::kColumns) {
     if (tuning.width > 0) s.width = tuning.width;
+    s.width = std::min(s.width, s.threads);
     if (s.held && tuning.width + tuning.threads + tuning.unroll > 0) s.held = false;
     const bool was_exact = s.is_exact;
     const int64_t before = s.items_per_cta;

@@ -29,11 +29,28 @@ constexpr int kVectorsInFlight = 8;
 constexpr int kVectorsHeld = 12;  // Of 4 registers each.
 constexpr int64_t kUnknown = 4096;
 
-// Whether one row's columns leave half of the threads along them without work, and there are other rows.
-bool LeavesThreads(Emitter& em, const Region& region, const KernelPlan& plan, const Schedule& s) {
-  const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
-  const int64_t vectors = SizeOf(em.TripsOf(std::span(&*column, 1)), plan.sizes, kUnknown);
-  return region.grid.size() > 1 && vectors * 2 <= s.width;
+// CTAs of `width` threads along the columns, by what is known of sizes.
+struct Blocks {
+  int64_t vectors = 1, others = 1;  // Of one row; its rows.
+  int64_t enough = 1;               // That fill three quarters of the machine.
+
+  int64_t Apart(int width) const { return (vectors + width - 1) / width * others; }
+  int64_t Packed(int width) const { return (vectors * others + width - 1) / width; }
+  // Whether one row's columns leave half of the threads without work, and going on into the next rows leaves enough.
+  bool Packs(int width) const { return others > 1 && vectors * 2 <= width && Packed(width) >= enough; }
+  int64_t Of(int width) const { return Packs(width) ? Packed(width) : Apart(width); }
+};
+
+Blocks BlocksOf(Emitter& em, const Region& region, const KernelPlan& plan, int vector) {
+  Blocks blocks;
+  blocks.enough = std::max<int64_t>(plan.target.multiprocessors * 3 / 4, 1);
+  for (const Loop& loop : region.grid) {
+    const bool is_column = loop.variable == vector;
+    const int64_t trips = SizeOf(em.TripsOf(std::span(&loop, 1)), plan.sizes, is_column ? kUnknown : 1);
+    int64_t& product = is_column ? blocks.vectors : blocks.others;
+    product = std::min(product * trips, int64_t{1} << 30);
+  }
+  return blocks;
 }
 
 }  // namespace
@@ -50,28 +67,17 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   s.vectors = trips;
   // Narrower where the columns would not fill the machine; three quarters of it do (2048 x 16384: 128 CTAs 0.0248 ms,
   // 256 of half the width 0.0285).
-  const Loop* column = nullptr;
-  int64_t others = 1;
-  for (const Loop& loop : region.grid) {
-    if (loop.variable == s.vector) {
-      column = &loop;
-    } else {
-      others = std::min(others * SizeOf(em.TripsOf(std::span(&loop, 1)), plan.sizes, 1), int64_t{1} << 30);
-    }
-  }
-  const int64_t vectors = SizeOf(em.TripsOf(std::span(column, 1)), plan.sizes, kUnknown);
+  const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
+  const Blocks blocks = BlocksOf(em, region, plan, s.vector);
   s.width = kWidth;
   const int width_min = s.adds_parts && s.lanes > 1 ? kWidthMinInCache : kWidthMin;
-  while (trips >= kLongTrips && s.width > width_min &&
-         (vectors + s.width - 1) / s.width * others < plan.target.multiprocessors * 3 / 4)
-    s.width /= 2;
+  while (trips >= kLongTrips && s.width > width_min && blocks.Of(s.width) < blocks.enough) s.width /= 2;
   const bool is_constant = column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
                              return IsConstant(em.TripsOf(phase.loops));
                            });
   if (!is_constant && (s.width < kWidth || s.adds_parts)) s.width = kWidthMin;  // Few variants, each compiled once.
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
-  const bool few = s.width == kWidthMin && is_constant &&
-                   (vectors + s.width - 1) / s.width * others * 2 < plan.target.multiprocessors;
+  const bool few = s.width == kWidthMin && is_constant && blocks.Of(s.width) * 2 < plan.target.multiprocessors;
   int height = (few ? 2 * kThreads : kThreads) / s.width;
   while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   s.threads = s.width * height;
@@ -94,7 +100,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   s.ctas_per_sm = s.lanes > 1 && !s.held ? std::clamp(1024 / s.threads, 1, 16) : 1;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_packed = !s.held && LeavesThreads(em, region, plan, s);
+  s.is_packed = !s.held && blocks.Packs(s.width);
   s.is_exact =
       !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
@@ -103,10 +109,13 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
 // lies side by side.
 void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kColumns;
-  s.width = s.threads = kThreadsOfShortRows;
+  const Blocks blocks = BlocksOf(em, region, plan, s.vector);
+  s.width = kThreadsOfShortRows;
+  while (s.width > kWarp && blocks.Packed(s.width) < blocks.enough) s.width /= 2;
+  s.threads = s.width;
   s.unroll = kVectorsInFlight / 2;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_packed = LeavesThreads(em, region, plan, s);
+  s.is_packed = blocks.Packs(s.width);
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
   s.is_exact = !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0;
 }

@@ -176,7 +176,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   int registers = 64;
   if (s.lanes == 1) {
     // A warp a row, which no other waits for, with all of the row on its way at once.
-    const bool by_warp = nv <= 64 || (is_constant && nv <= int64_t{kWarp} * kScalarsInFlight);
+    const bool by_warp = nv <= 64 || (is_constant && !few && nv <= int64_t{kWarp} * kScalarsInFlight);
     s.rows = by_warp ? 4 : 1;
     s.threads = s.rows * (by_warp ? kWarp : nv <= 512 ? 128 : 256);
     s.unroll = by_warp && is_constant ? static_cast<int>((nv + kWarp - 1) / kWarp) : 1;

@@ -88,6 +88,8 @@ TEST(Schedules, ThreadsGoOnIntoTheNextRows) {
   EXPECT_TRUE(is_packed(long_rows));
   EXPECT_NE(long_rows.text.find("collect_columns"), std::string::npos);
   EXPECT_FALSE(is_packed(MadeOf(program, {{"i0", 1 << 10}, {"i1", 2}, {"i2", 4096}})));
+  // Seven CTAs would have them all.
+  EXPECT_FALSE(is_packed(MadeOf(program, {{"i0", 200}, {"i1", 2000}, {"i2", 4}})));
 }
 
 TEST(Schedules, RowsThatNoVectorDividesHaveAWarpEach) {
