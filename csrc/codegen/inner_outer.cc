@@ -42,13 +42,6 @@ constexpr int64_t kKeptCostMin = 5;
 constexpr int64_t kRoundingCost = 4;  // To 16 bits.
 constexpr int64_t kFunctionCost = 32;
 constexpr size_t kKeptMax = 4;
-// Blocks that one multiprocessor of a GPU holds at a time, by the length of a row: all parts run at once. Of rows of
-// 16-bit elements each has 512 threads, 512, 256, 128, 32 (gpu/carried.cc).
-constexpr int64_t kBlocksOfShortRows = 16;
-constexpr std::pair<int64_t, int64_t> kBlocks[] = {{8192, 1}, {4096, 2}, {2048, 4}, {513, 5}, {0, kBlocksOfShortRows}};
-// The same where sizes are symbols: with the boundaries of threads that are powers of two, so that 8 texts serve all.
-constexpr std::pair<int64_t, int64_t> kBlocksOfSymbols[] = {
-    {8192, 1}, {4097, 2}, {1025, 4}, {513, 5}, {0, kBlocksOfShortRows}};
 constexpr int64_t kRowsThatFill = 16;
 
 // The rows' axes of a region being built, and how they are cut.
@@ -171,7 +164,7 @@ class RowParts {
     const int64_t processors = std::max(target.multiprocessors, 1);
     int64_t blocks = 1;
     const bool is_constant = columns->IsConst() && total_->IsConst();
-    for (const auto& [columns_min, count] : is_constant ? kBlocks : kBlocksOfSymbols) {
+    for (const auto& [columns_min, count] : is_constant ? kBlocksOfRows : kBlocksOfRowsOfAnySize) {
       blocks = count;
       if (facts.AtLeast(columns, columns_min, true)) break;
     }

@@ -171,13 +171,12 @@ bool NestBuilder::Reads(const Element* element, const std::set<const ir::Value*>
   });
 }
 
-Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish() {
-  HIR_TRY(error_);
-  std::set<const ir::Value*> accumulated, loaded;
-  std::vector<std::string_view> symbols;
-  for (const Region& region : nest_->regions) {
+namespace {
+
+// Symbols of the extents of all loops.
+void CollectSymbolsOfLoops(const LoopNest& nest, std::vector<std::string_view>& symbols) {
+  for (const Region& region : nest.regions) {
     for (const Phase& phase : region.phases) {
-      for (const Accumulator& accumulator : phase.accumulators) accumulated.insert(accumulator.value);
       for (const Loop& loop : phase.loops)
         ir::CollectSymbols(loop.begin, symbols), ir::CollectSymbols(loop.end, symbols);
     }
@@ -188,7 +187,49 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
     }
     if (region.columns) ir::CollectSymbols(region.columns->end, symbols);
   }
-  std::set<const ir::Value*> scalars;
+}
+
+// Inputs, outputs, workspaces, in place of the last two, which stores know by their old numbers. An output that no
+// store writes is another launch's.
+void OrderTensors(LoopNest& nest, std::vector<Tensor> inputs) {
+  std::set<int> stored;
+  for (const Region& region : nest.regions) {
+    for (const Phase& phase : region.phases) {
+      for (const Store& store : phase.stores) stored.insert(store.tensor);
+    }
+  }
+  std::vector<Tensor> ordered = std::move(inputs);
+  std::vector<int> numbers(nest.tensors.size());
+  for (const Tensor::Role role : {Tensor::Role::kInput, Tensor::Role::kOutput, Tensor::Role::kWorkspace}) {
+    for (size_t i = 0; i < nest.tensors.size(); ++i) {
+      if (nest.tensors[i].role != role) continue;
+      if (role == Tensor::Role::kOutput && !stored.contains(static_cast<int>(i))) continue;
+      numbers[i] = static_cast<int>(ordered.size());
+      ordered.push_back(nest.tensors[i]);
+    }
+  }
+  nest.tensors = std::move(ordered);
+  for (Region& region : nest.regions) {
+    for (Phase& phase : region.phases) {
+      for (Store& store : phase.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
+      for (Carried& carried : phase.carried) carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
+    }
+    for (Store& store : region.ahead.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
+  }
+}
+
+}  // namespace
+
+Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish() {
+  HIR_TRY(error_);
+  std::vector<std::string_view> symbols;
+  CollectSymbolsOfLoops(*nest_, symbols);
+  std::set<const ir::Value*> accumulated, loaded, scalars;
+  for (const Region& region : nest_->regions) {
+    for (const Phase& phase : region.phases) {
+      for (const Accumulator& accumulator : phase.accumulators) accumulated.insert(accumulator.value);
+    }
+  }
   for (const Element* element : AllElements(RootsOf(*nest_))) {
     if (element->kind == Element::Kind::kLoad && !accumulated.contains(element->value)) loaded.insert(element->value);
     if (element->kind == Element::Kind::kExtent) ir::CollectSymbols(element->extent, symbols);
@@ -196,13 +237,6 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
       nest_->scalars.push_back(element->value);
     }
   }
-  std::set<int> stored;
-  for (const Region& region : nest_->regions) {
-    for (const Phase& phase : region.phases) {
-      for (const Store& store : phase.stores) stored.insert(store.tensor);
-    }
-  }
-  Launch launch;
   std::vector<Tensor> inputs;
   for (const ir::Value* value : group_.inputs) {
     if (!loaded.erase(value)) continue;
@@ -211,25 +245,8 @@ Result<std::pair<Launch, std::shared_ptr<const LoopNest>>> NestBuilder::Finish()
   for (const Tensor& tensor : nest_->tensors) loaded.erase(tensor.value);
   if (!loaded.empty())
     return Internal(Cat("a kernel reads %", (*loaded.begin())->name, ", which is no input of its group"));
-  // Inputs, outputs, workspaces: the stores know only the last two.
-  std::vector<Tensor> ordered = std::move(inputs);
-  std::vector<int> numbers(nest_->tensors.size());
-  for (const Tensor::Role role : {Tensor::Role::kInput, Tensor::Role::kOutput, Tensor::Role::kWorkspace}) {
-    for (size_t i = 0; i < nest_->tensors.size(); ++i) {
-      if (nest_->tensors[i].role != role) continue;
-      if (role == Tensor::Role::kOutput && !stored.contains(static_cast<int>(i))) continue;  // Another launch's.
-      numbers[i] = static_cast<int>(ordered.size());
-      ordered.push_back(nest_->tensors[i]);
-    }
-  }
-  nest_->tensors = std::move(ordered);
-  for (Region& region : nest_->regions) {
-    for (Phase& phase : region.phases) {
-      for (Store& store : phase.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
-      for (Carried& carried : phase.carried) carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
-    }
-    for (Store& store : region.ahead.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
-  }
+  OrderTensors(*nest_, std::move(inputs));
+  Launch launch;
   for (const Tensor& tensor : nest_->tensors) {
     for (const ir::Expr* stride : tensor.strides) ir::CollectSymbols(stride, symbols);
     if (tensor.role == Tensor::Role::kInput) launch.inputs.push_back(tensor.value);

@@ -8,6 +8,18 @@
 
 namespace hir::codegen {
 
+// Blocks of a GPU's threads that one multiprocessor holds at a time, of rows in order from so many elements on: all
+// parts run at once. Of rows of 16-bit elements each has 512 threads, 512, 256, 128, 32 (gpu/carried.cc).
+struct BlocksOfRow {
+  int64_t elements = 0;
+  int64_t blocks = 1;
+};
+inline constexpr int64_t kBlocksOfShortRows = 16;
+inline constexpr BlocksOfRow kBlocksOfRows[] = {{8192, 1}, {4096, 2}, {2048, 4}, {513, 5}, {0, kBlocksOfShortRows}};
+// The same where sizes are symbols: with the boundaries of threads that are powers of two, so that 8 texts serve all.
+inline constexpr BlocksOfRow kBlocksOfRowsOfAnySize[] = {
+    {8192, 1}, {4097, 2}, {1025, 4}, {513, 5}, {0, kBlocksOfShortRows}};
+
 struct Walks {
   // Reductions in parts (partials.cc). Items of a grid that give the device work, and fewer than which are too few:
   // neighbouring rows in one item, a block of them, count as one.

@@ -26,6 +26,7 @@
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
 #include "csrc/codegen/terms.h"
+#include "csrc/codegen/walks.h"
 
 namespace hir::codegen::gpu {
 
@@ -532,17 +533,30 @@ class CarriedEmitter {
     });
   }
 
-  void Row(const Phase& phase) {
-    if (phase.loops.empty()) {
-      const int vector = em_.vector(), lanes = em_.lanes();
-      em_.SetVector(-1, 1);
-      em_.Open();
-      em_.Body({}, {}, phase.stores);
-      const std::string body = em_.Close();
-      em_.Line("if (t == 0) {\n", body, "}");
-      em_.SetVector(vector, lanes);
-      return;
+  void OncePerRow(const Phase& phase) {
+    const int vector = em_.vector(), lanes = em_.lanes();
+    em_.SetVector(-1, 1);
+    em_.Open();
+    em_.Body({}, {}, phase.stores);
+    const std::string body = em_.Close();
+    em_.Line("if (t == 0) {\n", body, "}");
+    em_.SetVector(vector, lanes);
+  }
+
+  // Sums over rows in memory: each is read, added to and written back.
+  void AddInMemory(const Phase& phase) {
+    for (const Carried& carried : phase.carried) {
+      const Accumulator& a = carried.accumulator;
+      const std::string value = em_.Value(a.body);
+      const std::string at = em_.NewName("at");
+      em_.Line("const auto ", at, " = ", em_.AddressOf(carried.tensor, carried.index), ";");
+      em_.Line("st_", Suffix(a.dtype), "(", at, ", ", InfoOf(a.kind).c_name, "::of(ld_", Suffix(a.dtype), "(", at,
+               "), ", value, "));");
     }
+  }
+
+  void Row(const Phase& phase) {
+    if (phase.loops.empty()) return OncePerRow(phase);
     std::vector<Accumulator> all = phase.accumulators;
     std::vector<Store> stores = phase.stores;
     // What is the same in all columns is multiplied with the sum instead.
@@ -583,14 +597,7 @@ class CarriedEmitter {
     } else {
       EachOfAny(phase, [&] {
         em_.Body(all, names, stores);
-        for (const Carried& carried : phase.carried) {
-          const Accumulator& a = carried.accumulator;
-          const std::string value = em_.Value(a.body);
-          const std::string at = em_.NewName("at");
-          em_.Line("const auto ", at, " = ", em_.AddressOf(carried.tensor, carried.index), ";");
-          em_.Line("st_", Suffix(a.dtype), "(", at, ", ", InfoOf(a.kind).c_name, "::of(ld_", Suffix(a.dtype), "(", at,
-                   "), ", value, "));");
-        }
+        AddInMemory(phase);
       });
     }
     if (reduced == 0) return;
@@ -662,6 +669,34 @@ class CarriedEmitter {
 
 }  // namespace
 
+namespace {
+
+// How rows of `row` vectors are loaded ahead; of symbols: the longest that its text is for. `is_flat`: columns are one
+// loop.
+void ChooseStaging(const Target& target, int64_t row_bytes, int64_t row, bool is_flat, Schedule& s) {
+  const RowsInOrder& tried = target.rows_in_order;
+  const bool has_bulk = target.architecture >= 90;
+  s.staging = row < kShortRow                                    ? Staging::kCopies
+              : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
+                                                                 : Staging::kRegisters;
+  if (tried.staging != Staging::kChosen) s.staging = tried.staging;
+  if (row_bytes == 0 || (s.staging == Staging::kBulk && (!is_flat || !has_bulk))) s.staging = Staging::kRegisters;
+  const int64_t of_copies =
+      (kBytesAhead + s.ctas_per_sm * row_bytes - 1) / std::max<int64_t>(s.ctas_per_sm * row_bytes, 1);
+  s.stages = tried.stages > 0              ? tried.stages
+             : s.staging == Staging::kBulk ? kBulkStages
+                                           : static_cast<int>(std::clamp<int64_t>(of_copies, 2, 4));
+  const int64_t bytes_max =
+      s.staging == Staging::kBulk ? target.shared_bytes / s.ctas_per_sm - kOtherBytes : kStaticBytesMax;
+  if (s.staging != Staging::kRegisters) {
+    s.stages = static_cast<int>(std::min<int64_t>(s.stages, bytes_max / row_bytes));
+    if (s.stages < 2) s.staging = Staging::kRegisters;
+  }
+  if (s.staging == Staging::kBulk) s.shared_bytes = s.stages * row_bytes;
+}
+
+}  // namespace
+
 void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kCarried;
   int64_t nv = 1;
@@ -690,12 +725,10 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   const int64_t parts = SizeOf(em.TripsOf(region.grid), plan.sizes, -1);
   const int64_t processors = std::max(plan.target.multiprocessors, 1);
   const int64_t length = nv * s.lanes;
-  s.ctas_per_sm = is_constant      ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
-                  : length >= 8192 ? 1
-                  : length > 4096  ? 2
-                  : length > 1024  ? 4
-                  : length >= 513  ? 5
-                                   : 16;
+  const auto by_length =
+      std::ranges::find_if(kBlocksOfRowsOfAnySize, [&](const BlocksOfRow& row) { return length >= row.elements; });
+  s.ctas_per_sm = is_constant ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
+                              : static_cast<int>(by_length->blocks);
   if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
   const int64_t threads_max = s.ctas_per_sm == 1    ? 512
                               : s.ctas_per_sm <= 2  ? 512
@@ -718,27 +751,8 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     s.threads = std::max(s.threads, 128);
     return;
   }
-  const int64_t row_bytes = chunks * 16 * s.threads * s.unroll;
-  const bool has_bulk = plan.target.architecture >= 90;
-  const int64_t row = is_constant ? nv : int64_t{s.threads} * s.unroll;  // Of symbols: that its text is for.
-  s.staging = row < kShortRow                                    ? Staging::kCopies
-              : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
-                                                                 : Staging::kRegisters;
-  if (tried.staging != Staging::kChosen) s.staging = tried.staging;
-  if (row_bytes == 0 || (s.staging == Staging::kBulk && (columns.size() != 1 || !has_bulk)))
-    s.staging = Staging::kRegisters;
-  const int64_t of_copies =
-      (kBytesAhead + s.ctas_per_sm * row_bytes - 1) / std::max<int64_t>(s.ctas_per_sm * row_bytes, 1);
-  s.stages = tried.stages > 0              ? tried.stages
-             : s.staging == Staging::kBulk ? kBulkStages
-                                           : static_cast<int>(std::clamp<int64_t>(of_copies, 2, 4));
-  const int64_t bytes_max =
-      s.staging == Staging::kBulk ? plan.target.shared_bytes / s.ctas_per_sm - kOtherBytes : kStaticBytesMax;
-  if (s.staging != Staging::kRegisters) {
-    s.stages = static_cast<int>(std::min<int64_t>(s.stages, bytes_max / row_bytes));
-    if (s.stages < 2) s.staging = Staging::kRegisters;
-  }
-  if (s.staging == Staging::kBulk) s.shared_bytes = s.stages * row_bytes;
+  ChooseStaging(plan.target, chunks * 16 * s.threads * s.unroll, is_constant ? nv : int64_t{s.threads} * s.unroll,
+                columns.size() == 1, s);
   s.repack = tried.repack == 1;
 }
 

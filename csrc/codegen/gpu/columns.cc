@@ -120,83 +120,100 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   s.is_exact = !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0;
 }
 
-const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {
-  ir::ExprPool& pool = em.pool();
-  em.SetVector(s.vector, s.lanes);
-  const std::vector<Loop> loops = WithLast(region.grid, s.vector);
-  const Loop& column = loops.back();
-  const std::span<const Loop> outer = std::span(loops).first(loops.size() - 1);
-  const ir::Expr* columns = em.TripsOf(std::span(&column, 1));  // Vectors of them.
+namespace {
+
+// One reading of the rows: each thread its trips, then the threads of a column together. `held`: what it keeps of them.
+void EmitReading(Emitter& em, const Phase& phase, const Schedule& s, Held& held) {
   const int height = s.threads / s.width;
-  const ir::Expr* units = nullptr;
+  std::vector<std::string> arrays, names;
+  for (const Accumulator& accumulator : phase.accumulators) {
+    arrays.push_back(em.NewName("acc"));
+    names.push_back(Cat(arrays.back(), s.lanes > 1 ? "[e]" : "[0]"));
+    em.Line(TypeText(accumulator.dtype), " ", arrays.back(), "[", s.lanes, "];");
+    em.Line("#pragma unroll\nfor (int e = 0; e < ", s.lanes, "; ++e) ", arrays.back(),
+            "[e] = ", NeutralText(accumulator.kind, accumulator.dtype), ";");
+  }
+  const std::string count = em.NewName("n");
+  em.Line("const ix ", count, " = live ? ", em.Expr(em.TripsOf(phase.loops)), " : 0;");
+  const Walk walk = {.start = "y",
+                     .step = height,
+                     .count = count,
+                     .unroll = s.unroll,
+                     .rolled = s.rolled,
+                     .is_whole = s.held,
+                     .reading = s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain};
+  Held* keep = s.held ? &held : nullptr;
+  if (s.held) {
+    const ir::Expr* trips = em.TripsOf(phase.loops);
+    em.Require(Cat(em.SymbolText(trips), " <= ", s.unroll * height));
+  }
+  EmitWalk(em, walk, phase.loops, phase.loops, RootsOf(phase), keep,
+           [&] { em.Body(phase.accumulators, names, phase.stores); });
+  if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
+  for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+    const Accumulator& accumulator = phase.accumulators[k];
+    if (height > 1)
+      em.Line("collect_columns<", InfoOf(accumulator.kind).c_name, ", ", s.width, ", ", height, ", ", s.lanes, ">(",
+              arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
+    em.SetResult(accumulator.value, names[k], s.lanes > 1);
+  }
+}
+
+// Shared memory in which threads of a column meet.
+void DeclareScratch(Emitter& em, const Region& region, const Schedule& s) {
+  int64_t shared = 0;
+  for (const Phase& phase : region.phases) {
+    for (const Accumulator& accumulator : phase.accumulators)
+      shared = std::max(shared, int64_t{s.threads} * s.lanes * std::max<int64_t>(DTypeBytes(accumulator.dtype), 4));
+  }
+  if (shared > 0 && s.threads > s.width) em.Line("SHARED double scratch[", (shared + 7) / 8, "];");
+}
+
+// Defines `item` and `cv`, the row and the vector of columns of a thread, and whether there are any, `live`. Returns
+// the grid.
+const ir::Expr* EmitPlace(Emitter& em, std::span<const Loop> outer, const ir::Expr* columns, const Schedule& s) {
+  ir::ExprPool& pool = em.pool();
   if (s.is_packed) {
     const ir::Expr* all = pool.Mul(em.TripsOf(outer), columns);
-    units = pool.CeilDiv(all, pool.Const(s.width));
     em.Line("const ix place = (ix)unit * ", s.width, " + t % ", s.width, ";");
     em.Line("const bool live = place < ", em.Expr(all), ";");
     em.Line("const ix cv = place % ", em.Expr(pool.Max(columns, pool.Const(1))), ";");
     em.Line("const ix item = live ? place / ", em.Expr(pool.Max(columns, pool.Const(1))), " : 0;");
-  } else {
-    const ir::Expr* blocks = pool.CeilDiv(columns, pool.Const(s.width));
-    units = pool.Mul(em.TripsOf(outer), blocks);
-    em.Line("const ix block = (ix)unit % ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
-    em.Line("const ix item = (ix)unit / ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
-    em.Line("const ix cv = block * ", s.width, " + t % ", s.width, ";");
-    em.Line("const bool live = cv < ", em.Expr(columns), ";");
+    return pool.CeilDiv(all, pool.Const(s.width));
   }
+  const ir::Expr* blocks = pool.CeilDiv(columns, pool.Const(s.width));
+  em.Line("const ix block = (ix)unit % ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
+  em.Line("const ix item = (ix)unit / ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
+  em.Line("const ix cv = block * ", s.width, " + t % ", s.width, ";");
+  em.Line("const bool live = cv < ", em.Expr(columns), ";");
+  return pool.Mul(em.TripsOf(outer), blocks);
+}
+
+}  // namespace
+
+const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {
+  em.SetVector(s.vector, s.lanes);
+  const std::vector<Loop> loops = WithLast(region.grid, s.vector);
+  const Loop& column = loops.back();
+  const std::span<const Loop> outer = std::span(loops).first(loops.size() - 1);
+  const ir::Expr* units = EmitPlace(em, outer, em.TripsOf(std::span(&column, 1)), s);
   em.Line("const int y = t / ", s.width, ";");
   em.Open();  // Variables of the row.
   em.Decode(outer, "item");
   em.Line("const ix c = live ? cv * ", s.lanes, " : 0;");
   em.Define(column.variable, "c");
   em.SetRowScope();
-  int64_t shared = 0;
-  for (const Phase& phase : region.phases) {
-    for (const Accumulator& accumulator : phase.accumulators)
-      shared = std::max(shared, int64_t{s.threads} * s.lanes * std::max<int64_t>(DTypeBytes(accumulator.dtype), 4));
-  }
-  if (shared > 0 && height > 1) em.Line("SHARED double scratch[", (shared + 7) / 8, "];");
+  DeclareScratch(em, region, s);
   Held held;
   for (const Phase& phase : region.phases) {
-    if (phase.loops.empty()) {
-      em.Open();
-      em.Body({}, {}, phase.stores);
-      const std::string body = em.Close();
-      em.Line("if (live && y == 0) {\n", body, "}");
+    if (!phase.loops.empty()) {
+      EmitReading(em, phase, s, held);
       continue;
     }
-    std::vector<std::string> arrays, names;
-    for (const Accumulator& accumulator : phase.accumulators) {
-      arrays.push_back(em.NewName("acc"));
-      names.push_back(Cat(arrays.back(), s.lanes > 1 ? "[e]" : "[0]"));
-      em.Line(TypeText(accumulator.dtype), " ", arrays.back(), "[", s.lanes, "];");
-      em.Line("#pragma unroll\nfor (int e = 0; e < ", s.lanes, "; ++e) ", arrays.back(),
-              "[e] = ", NeutralText(accumulator.kind, accumulator.dtype), ";");
-    }
-    const std::string count = em.NewName("n");
-    em.Line("const ix ", count, " = live ? ", em.Expr(em.TripsOf(phase.loops)), " : 0;");
-    const Walk walk = {.start = "y",
-                       .step = height,
-                       .count = count,
-                       .unroll = s.unroll,
-                       .rolled = s.rolled,
-                       .is_whole = s.held,
-                       .reading = s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain};
-    Held* keep = s.held ? &held : nullptr;
-    if (s.held) {
-      const ir::Expr* trips = em.TripsOf(phase.loops);
-      em.Require(Cat(em.SymbolText(trips), " <= ", s.unroll * height));
-    }
-    EmitWalk(em, walk, phase.loops, phase.loops, RootsOf(phase), keep,
-             [&] { em.Body(phase.accumulators, names, phase.stores); });
-    if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
-    for (size_t k = 0; k < phase.accumulators.size(); ++k) {
-      const Accumulator& accumulator = phase.accumulators[k];
-      if (height > 1)
-        em.Line("collect_columns<", InfoOf(accumulator.kind).c_name, ", ", s.width, ", ", height, ", ", s.lanes, ">(",
-                arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
-      em.SetResult(accumulator.value, names[k], s.lanes > 1);
-    }
+    em.Open();
+    em.Body({}, {}, phase.stores);
+    const std::string body = em.Close();
+    em.Line("if (live && y == 0) {\n", body, "}");
   }
   const std::string body = em.Close();
   em.Line("{\n", body, "}");

@@ -199,6 +199,8 @@ class Emitter {
   std::string Named(const Key& key, size_t level, std::string_view type, const std::string& text);
 
   // values.cc: conditions and elements.
+  std::vector<std::string> Arguments(const Element* element, int guard);
+  std::string PrimValue(const Element* element, const Key& key, size_t level);
   bool MayDivide(const ir::Expr* expr, int64_t by) const;
   bool IsUniform(const Element* condition);
   bool IsUniformGuard(int guard);

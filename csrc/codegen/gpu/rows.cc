@@ -141,38 +141,50 @@ bool IsOnlinePair(const Region& region, size_t p) {
   return difference->args[0] == maximum.body && m->kind == Element::Kind::kLoad && m->value == maximum.value;
 }
 
-void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
-  s.kind = Schedule::Kind::kRows;
-  int64_t nv = 1;
-  std::set<const Element*> row_loads, weight_loads;
+namespace {
+
+// The rows of a region, as far as heuristics ask.
+struct Rows {
+  int64_t count = 0;
+  int64_t nv = 1;                    // Vectors of the longest phase.
+  int64_t tensors = 1, weights = 0;  // Loads that differ from row to row, and others.
   size_t reductions = 0;
-  bool stores = false;
+  int loops = 0;  // Readings of a row.
+  bool stores = false, online = false, is_constant = false;
+  bool one_wave =
+      false;  // All threads that they want run at once, so that nothing hides a load's latency: 2 vectors a thread.
+  bool few = false;
+
+  int Round(int64_t threads) const { return is_constant ? RoundToWarps(threads) : RoundToBucket(threads); }
+};
+
+Rows RowsOf(Emitter& em, const Region& region, const KernelPlan& plan) {
+  Rows rows;
+  std::set<const Element*> row_loads, weight_loads;
   for (const Phase& phase : region.phases) {
-    reductions += phase.accumulators.size();
+    rows.reductions += phase.accumulators.size();
     if (phase.loops.empty()) continue;
-    nv = std::max(nv, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
-    stores = stores || !phase.stores.empty();
-    for (const Emitter::Access& access : em.VectorLoads(RootsOf(phase))) {
-      if (em.Varies(access, region.grid)) {
-        row_loads.insert(access.load);
-      } else {
-        weight_loads.insert(access.load);
-      }
-    }
+    rows.nv = std::max(rows.nv, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
+    rows.stores = rows.stores || !phase.stores.empty();
+    for (const Emitter::Access& access : em.VectorLoads(RootsOf(phase)))
+      (em.Varies(access, region.grid) ? row_loads : weight_loads).insert(access.load);
   }
-  s.vectors = nv;
-  const auto tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
-  const auto weights = static_cast<int64_t>(weight_loads.size());
-  const int64_t items = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
-  const bool online = HasOnlinePair(region);
-  const bool is_constant =
+  rows.tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
+  rows.weights = static_cast<int64_t>(weight_loads.size());
+  rows.count = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
+  rows.online = HasOnlinePair(region);
+  rows.is_constant =
       std::ranges::all_of(region.phases, [&](const Phase& phase) { return IsConstant(em.TripsOf(phase.loops)); });
-  const auto round = [&](int64_t threads) { return is_constant ? RoundToWarps(threads) : RoundToBucket(threads); };
-  const int loops = LoopingPhases(region) - (online ? 1 : 0);
-  // All threads that the rows want run at once, so that nothing hides a load's latency: 2 vectors a thread.
-  const bool one_wave =
-      is_constant && items * nv / 2 <= int64_t{kThreadsOfMultiprocessor} * plan.target.multiprocessors;
-  const bool few = items < 2 * std::max(plan.target.multiprocessors, 1);
+  rows.loops = LoopingPhases(region) - (rows.online ? 1 : 0);
+  rows.one_wave =
+      rows.is_constant && rows.count * rows.nv / 2 <= int64_t{kThreadsOfMultiprocessor} * plan.target.multiprocessors;
+  rows.few = rows.count < 2 * std::max(plan.target.multiprocessors, 1);
+  return rows;
+}
+
+// Returns the registers of a thread.
+int ChooseThreads(const Rows& rows, Schedule& s) {
+  const auto& [count, nv, tensors, weights, reductions, loops, stores, online, is_constant, one_wave, few] = rows;
   int registers = 64;
   if (s.lanes == 1) {
     // A warp a row, which no other waits for, with all of the row on its way at once.
@@ -193,7 +205,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   } else if (loops <= 1) {  // Read once: a few vectors in flight, as many threads as fit.
     // Cross entropy 8192 x 32768: 256 threads 0.134 ms, 512 0.151, and each 6 % more with streaming loads.
     const int64_t most = online ? 256 : few ? 1024 : 512;
-    s.threads = online && !is_constant ? 256 : round(std::clamp<int64_t>(nv / 2, 64, most));
+    s.threads = online && !is_constant ? 256 : rows.Round(std::clamp<int64_t>(nv / 2, 64, most));
     const int vectors = online || (few && nv > 2 * most) ? 4 : 2;
     s.unroll = static_cast<int>(std::clamp<int64_t>(vectors / tensors, 1, 4));
     s.stream = !stores && !online;
@@ -213,15 +225,15 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     }
   } else if (nv * tensors <= 1024 && tensors > 1) {
     s.unroll = std::max<int>(1, static_cast<int>(2 / tensors));
-    s.threads = round((nv + s.unroll - 1) / s.unroll);
+    s.threads = rows.Round((nv + s.unroll - 1) / s.unroll);
     s.held = true;
     registers = 48;
   } else if (nv * tensors <= 2048 && tensors > 1 && (online || reductions > 1)) {
     s.unroll = static_cast<int>((weights > 0 ? 8 : 4) / std::min<int64_t>(tensors, 4));
-    s.threads = round((nv + s.unroll - 1) / s.unroll);
+    s.threads = rows.Round((nv + s.unroll - 1) / s.unroll);
     s.held = true;
     registers = weights > 0 ? 80 : 48;
-    if (s.threads > 512) s.unroll *= 2, s.threads = round((nv + s.unroll - 1) / s.unroll);
+    if (s.threads > 512) s.unroll *= 2, s.threads = rows.Round((nv + s.unroll - 1) / s.unroll);
   } else {  // Read again for each phase; of few rows by as many threads as there are.
     // (128 x 65536: 2 vectors in flight are 4 % faster than 4; not worth one more text where sizes are symbols.)
     const bool is_long = nv > 2048;
@@ -230,6 +242,16 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
     s.stream = online || reductions > 1;
     registers = is_long ? 64 : 32;
   }
+  return registers;
+}
+
+}  // namespace
+
+void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
+  s.kind = Schedule::Kind::kRows;
+  const Rows rows = RowsOf(em, region, plan);
+  s.vectors = rows.nv;
+  const int registers = ChooseThreads(rows, s);
   // How long a row is must not depend on which it is, as it does of parts.
   s.can_hold = s.lanes > 1 && std::ranges::none_of(region.phases, [&](const Phase& phase) {
                  std::vector<std::string_view> symbols;
@@ -240,12 +262,12 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   s.keep = s.keep && s.lanes > 1;
   if (s.held) {
     const int64_t width = s.threads / s.rows;
-    s.unroll = std::max(s.unroll, static_cast<int>((nv + width - 1) / width));
+    s.unroll = std::max(s.unroll, static_cast<int>((rows.nv + width - 1) / width));
   }
-  if (few && !s.held && s.lanes > 1 && nv >= 4096) s.threads = 1024;
+  if (rows.few && !s.held && s.lanes > 1 && rows.nv >= 4096) s.threads = 1024;
   // Eight norms in a chain have 25 tensors: no registers hold those at once.
-  const bool fit = (tensors + weights) * s.unroll <= kEarlyVectorsMax;
-  s.early = s.held && weights > 0 && fit && one_wave && HaveSameLoops(region);
+  const bool fit = (rows.tensors + rows.weights) * s.unroll <= kEarlyVectorsMax;
+  s.early = s.held && rows.weights > 0 && fit && rows.one_wave && HaveSameLoops(region);
   if (s.lanes > 1) s.ctas_per_sm = std::clamp(kRegisterFile / (s.threads * registers), 1, 2048 / s.threads);
   s.items_per_cta = s.rows;
 }
@@ -270,134 +292,174 @@ void EmitRest(Emitter& em, const Phase& phase, std::span<const std::string> name
   em.Line("const ix ", at, " = ", first, " + w;\nif (live && w < ", count, ") {\n", body, "}");
 }
 
+class RowsEmitter {
+ public:
+  RowsEmitter(Emitter& em, const Region& region, const Schedule& schedule)
+      : em_(em), region_(region), s_(schedule), width_(s_.threads / s_.rows), warps_(width_ / kWarp) {}
+
+  const ir::Expr* Run() {
+    ir::ExprPool& pool = em_.pool();
+    const ir::Expr* rows = em_.TripsOf(region_.grid);
+    em_.SetVector(-1, 1);
+    em_.SetRagged(s_.is_ragged);
+    em_.Line("const ix row = (ix)unit * ", s_.rows, " + t / ", width_, ";");
+    em_.Line("const int w = t % ", width_, ";");
+    if (s_.is_exact && s_.rows == 1) {  // A CTA for every row, and no other.
+      em_.Line("const bool live = true;\nconst ix item = row;");
+    } else {
+      em_.Line("const bool live = row < ", em_.Expr(rows), ";\nconst ix item = live ? row : 0;");
+    }
+    em_.Open();
+    em_.Decode(region_.grid, "item");
+    em_.SetRowScope();
+    for (const Phase& phase : region_.phases) {
+      if (!s_.early || phase.loops.empty()) continue;
+      const std::vector<const Element*> roots = RootsOf(phase);
+      early_roots_.insert(early_roots_.end(), roots.begin(), roots.end());
+    }
+    for (size_t p = 0; p < region_.phases.size(); ++p) {
+      if (region_.phases[p].loops.empty()) {
+        OncePerRow(region_.phases[p]);
+      } else if (IsOnlinePair(region_, p)) {
+        Pair(p++);
+      } else {
+        Accumulate(p);
+      }
+    }
+    em_.SetRagged(false);
+    const std::string body = em_.Close();
+    em_.Line("{\n", body, "}");
+    return pool.CeilDiv(rows, pool.Const(s_.rows));
+  }
+
+ private:
+  // Loops of a phase, the vector's innermost, how they are walked, and where a row stays.
+  struct Reading {
+    std::vector<Loop> loops;
+    Walk walk;
+    Held* keep = nullptr;
+  };
+
+  void OncePerRow(const Phase& phase) {
+    em_.SetVector(-1, 1);
+    em_.Open();
+    em_.Body({}, {}, phase.stores);
+    const std::string body = em_.Close();
+    em_.Line("if (live && w == 0) {\n", body, "}");
+  }
+
+  // `next`: the phase behind those that are read together.
+  Reading Read(size_t p, size_t next) {
+    const Phase& phase = region_.phases[p];
+    Reading reading;
+    reading.loops = WithLast(phase.loops, s_.vector);
+    const bool has_vector = reading.loops.back().variable == s_.vector;
+    em_.SetVector(has_vector ? s_.vector : -1, has_vector ? s_.lanes : 1);
+    if (s_.held && has_vector) reading.keep = &held_;
+    bool is_last = true;
+    for (size_t q = next; q < region_.phases.size(); ++q) is_last = is_last && region_.phases[q].loops.empty();
+    const std::string count = em_.NewName("n");
+    const ir::Expr* trips = em_.TripsOf(phase.loops);
+    em_.Line("const ix ", count, " = live ? ", em_.Expr(trips), " : 0;");
+    using Kind = Emitter::Reading;
+    reading.walk = {.start = "w",
+                    .step = width_,
+                    .count = count,
+                    .unroll = s_.unroll,
+                    .rolled = s_.rolled,
+                    .is_whole = s_.held && has_vector,
+                    .is_exact = !s_.held && trips->IsConst() && trips->value % (width_ * s_.unroll) == 0,
+                    .is_single = !s_.held && trips->IsConst(int64_t{width_} * s_.unroll),
+                    .reading = is_last   ? (s_.stream ? Kind::kLast : Kind::kPlain)
+                               : s_.keep ? Kind::kFirst
+                                         : Kind::kPlain,
+                    .early = s_.early};
+    if (reading.keep != nullptr)
+      em_.Require(Cat(em_.SymbolText(em_.TripsOf(reading.loops)), " <= ", s_.unroll * width_));
+    return reading;
+  }
+
+  // What is loaded in front of a phase: of the first, all that any phase wants, if that is to come early.
+  std::vector<const Element*> LoadsOf(const Phase& phase) {
+    return early_roots_.empty() ? RootsOf(phase) : std::exchange(early_roots_, {});
+  }
+
+  // A maximum, and the sum of what lies below it, in one reading.
+  void Pair(size_t p) {
+    const Phase& phase = region_.phases[p];
+    const Reading reading = Read(p, p + 2);
+    const Element* x = phase.accumulators[0].body;
+    const std::string m = em_.NewName("acc"), sum = em_.NewName("acc"), top = em_.NewName("top");
+    em_.Line("float ", m, " = u2f(0xff800000u), ", sum, " = 0.0f;");
+    // One step: its maximum, then the sum scaled to it, then its terms.
+    const std::string base = em_.NewName("base");
+    const Accumulator maximum = {nullptr, fusion::ReduceKind::kMax, DType::kFloat32, x};
+    em_.Line("float ", top, " = ", m, ";");
+    const Stage stages[] = {
+        {[&] { em_.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
+         [&] { em_.Line("const float ", base, " = online_raise(", m, ", ", sum, ", ", top, ");"); }},
+        {[&] { em_.AddExponentials(x, base, sum); }, nullptr}};
+    EmitStages(em_, reading.walk, reading.loops, region_.grid, LoadsOf(phase), reading.keep, stages);
+    const std::string part = Cat("part", number_++);
+    em_.Line("SHARED float ", part, "[2][", s_.rows, "][", warps_, "];");
+    em_.Line("online_collect<", warps_, ">(", m, ", ", sum, ", ", part, "[0][t / ", width_, "], ", part, "[1][t / ",
+             width_, "], w / 32);");
+    em_.Line("if (", m, " == u2f(0xff800000u) && ", reading.walk.count, " > 0) ", sum, " = u2f(0x7fc00000u);");
+    em_.SetResult(phase.accumulators[0].value, m, false);
+    em_.SetResult(region_.phases[p + 1].accumulators[0].value, sum, false);
+    if (reading.keep != nullptr) em_.KeepPacks(held_.arrays, s_.unroll);
+  }
+
+  void Accumulate(size_t p) {
+    const Phase& phase = region_.phases[p];
+    const Reading reading = Read(p, p + 1);
+    std::vector<std::string> names;
+    for (const Accumulator& accumulator : phase.accumulators) {
+      names.push_back(em_.NewName("acc"));
+      em_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ", NeutralText(accumulator.kind, accumulator.dtype),
+               ";");
+    }
+    EmitWalk(em_, reading.walk, reading.loops, region_.grid, LoadsOf(phase), reading.keep,
+             [&] { em_.Body(phase.accumulators, names, phase.stores); });
+    if (s_.is_ragged) EmitRest(em_, phase, names, s_.lanes);
+    if (names.empty()) return;
+    Collect(phase.accumulators, names);
+    for (size_t k = 0; k < names.size(); ++k) em_.SetResult(phase.accumulators[k].value, names[k], false);
+    if (reading.keep != nullptr) em_.KeepPacks(held_.arrays, s_.unroll);
+  }
+
+  // Every thread of a row gets the results of all of them.
+  void Collect(const std::vector<Accumulator>& accumulators, const std::vector<std::string>& names) {
+    for (size_t k = 0; k < names.size(); ++k) {
+      em_.Line(names[k], " = across<", InfoOf(accumulators[k].kind).c_name, ", 32>(", names[k], ");");
+    }
+    if (warps_ <= 1) return;
+    const std::string parts = Cat("part", number_++, "_");
+    for (size_t k = 0; k < names.size(); ++k) {
+      em_.Line("SHARED ", TypeText(accumulators[k].dtype), " ", parts, k, "[", s_.rows, "][", warps_, "];");
+      em_.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width_, "][w / 32] = ", names[k], ";");
+    }
+    em_.Line("sync();");
+    for (size_t k = 0; k < names.size(); ++k) {
+      em_.Line(names[k], " = collect<", InfoOf(accumulators[k].kind).c_name, ", ", warps_, ">(", parts, k, "[t / ",
+               width_, "], ", NeutralText(accumulators[k].kind, accumulators[k].dtype), ");");
+    }
+  }
+
+  Emitter& em_;
+  const Region& region_;
+  const Schedule& s_;
+  const int width_;  // Threads of a row.
+  const int warps_;
+  Held held_;
+  std::vector<const Element*> early_roots_;
+  int number_ = 0;  // Of the reductions, each with shared memory of its own.
+};
+
 }  // namespace
 
 const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& s) {
-  ir::ExprPool& pool = em.pool();
-  const int width = s.threads / s.rows;  // Threads of a row.
-  const int warps = width / 32;
-  const ir::Expr* rows = em.TripsOf(region.grid);
-  em.SetVector(-1, 1);
-  em.SetRagged(s.is_ragged);
-  em.Line("const ix row = (ix)unit * ", s.rows, " + t / ", width, ";");
-  em.Line("const int w = t % ", width, ";");
-  const bool all_live = s.is_exact && s.rows == 1;  // A CTA for every row, and no other.
-  if (all_live) {
-    em.Line("const bool live = true;\nconst ix item = row;");
-  } else {
-    em.Line("const bool live = row < ", em.Expr(rows), ";\nconst ix item = live ? row : 0;");
-  }
-  em.Open();
-  em.Decode(region.grid, "item");
-  em.SetRowScope();
-  Held held;
-  int number = 0;  // Of the reductions, each with shared memory of its own.
-  const auto walk_of = [&](const Phase& phase, bool is_last) {
-    const std::string count = em.NewName("n");
-    const ir::Expr* trips = em.TripsOf(phase.loops);
-    em.Line("const ix ", count, " = live ? ", em.Expr(trips), " : 0;");
-    return Walk{.start = "w",
-                .step = width,
-                .count = count,
-                .unroll = s.unroll,
-                .rolled = s.rolled,
-                .is_whole = s.held,
-                .is_exact = !s.held && trips->IsConst() && trips->value % (width * s.unroll) == 0,
-                .is_single = !s.held && trips->IsConst(int64_t{width} * s.unroll),
-                .reading = is_last  ? (s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain)
-                           : s.keep ? Emitter::Reading::kFirst
-                                    : Emitter::Reading::kPlain,
-                .early = s.early};
-  };
-  std::vector<const Element*> all_roots;
-  for (const Phase& phase : region.phases) {
-    if (s.early && !phase.loops.empty()) {
-      const std::vector<const Element*> roots = RootsOf(phase);
-      all_roots.insert(all_roots.end(), roots.begin(), roots.end());
-    }
-  }
-  // What is loaded in front of a phase: of the first, all that any phase wants, if that is to come early.
-  const auto roots_of = [&](const Phase& phase) {
-    return all_roots.empty() ? RootsOf(phase) : std::exchange(all_roots, {});
-  };
-  for (size_t p = 0; p < region.phases.size(); ++p) {
-    const Phase& phase = region.phases[p];
-    if (phase.loops.empty()) {
-      em.SetVector(-1, 1);
-      em.Open();
-      em.Body({}, {}, phase.stores);
-      const std::string body = em.Close();
-      em.Line("if (live && w == 0) {\n", body, "}");
-      continue;
-    }
-    const std::vector<Loop> loops = WithLast(phase.loops, s.vector);
-    const bool has_vector = loops.back().variable == s.vector;
-    em.SetVector(has_vector ? s.vector : -1, has_vector ? s.lanes : 1);
-    Held* keep = s.held && has_vector ? &held : nullptr;
-    const bool pair = IsOnlinePair(region, p);
-    bool is_last = true;
-    for (size_t q = p + (pair ? 2 : 1); q < region.phases.size(); ++q)
-      is_last = is_last && region.phases[q].loops.empty();
-    Walk walk = walk_of(phase, is_last);
-    if (!has_vector) walk.is_whole = false;
-    if (keep != nullptr) em.Require(Cat(em.SymbolText(em.TripsOf(loops)), " <= ", s.unroll * width));
-    if (pair) {
-      const Element* x = phase.accumulators[0].body;
-      const std::string m = em.NewName("acc"), sum = em.NewName("acc"), top = em.NewName("top");
-      em.Line("float ", m, " = u2f(0xff800000u), ", sum, " = 0.0f;");
-      // One step: its maximum, then the sum scaled to it, then its terms.
-      const std::string base = em.NewName("base");
-      const Accumulator maximum = {nullptr, fusion::ReduceKind::kMax, DType::kFloat32, x};
-      em.Line("float ", top, " = ", m, ";");
-      const Stage stages[] = {
-          {[&] { em.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
-           [&] { em.Line("const float ", base, " = online_raise(", m, ", ", sum, ", ", top, ");"); }},
-          {[&] { em.AddExponentials(x, base, sum); }, nullptr}};
-      EmitStages(em, walk, loops, region.grid, roots_of(phase), keep, stages);
-      em.Line("SHARED float part", number, "[2][", s.rows, "][", warps, "];");
-      em.Line("online_collect<", warps, ">(", m, ", ", sum, ", part", number, "[0][t / ", width, "], part", number,
-              "[1][t / ", width, "], w / 32);");
-      em.Line("if (", m, " == u2f(0xff800000u) && ", walk.count, " > 0) ", sum, " = u2f(0x7fc00000u);");
-      ++number;
-      em.SetResult(phase.accumulators[0].value, m, false);
-      em.SetResult(region.phases[p + 1].accumulators[0].value, sum, false);
-      if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
-      ++p;
-      continue;
-    }
-    std::vector<std::string> names;
-    for (const Accumulator& accumulator : phase.accumulators) {
-      names.push_back(em.NewName("acc"));
-      em.Line(TypeText(accumulator.dtype), " ", names.back(), " = ", NeutralText(accumulator.kind, accumulator.dtype),
-              ";");
-    }
-    EmitWalk(em, walk, loops, region.grid, roots_of(phase), keep,
-             [&] { em.Body(phase.accumulators, names, phase.stores); });
-    if (s.is_ragged) EmitRest(em, phase, names, s.lanes);
-    if (names.empty()) continue;
-    for (size_t k = 0; k < names.size(); ++k) {
-      em.Line(names[k], " = across<", InfoOf(phase.accumulators[k].kind).c_name, ", 32>(", names[k], ");");
-    }
-    if (warps > 1) {
-      const std::string parts = Cat("part", number++, "_");
-      for (size_t k = 0; k < names.size(); ++k) {
-        em.Line("SHARED ", TypeText(phase.accumulators[k].dtype), " ", parts, k, "[", s.rows, "][", warps, "];");
-        em.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width, "][w / 32] = ", names[k], ";");
-      }
-      em.Line("sync();");
-      for (size_t k = 0; k < names.size(); ++k) {
-        const Accumulator& accumulator = phase.accumulators[k];
-        em.Line(names[k], " = collect<", InfoOf(accumulator.kind).c_name, ", ", warps, ">(", parts, k, "[t / ", width,
-                "], ", NeutralText(accumulator.kind, accumulator.dtype), ");");
-      }
-    }
-    for (size_t k = 0; k < names.size(); ++k) em.SetResult(phase.accumulators[k].value, names[k], false);
-    if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
-  }
-  em.SetRagged(false);
-  const std::string body = em.Close();
-  em.Line("{\n", body, "}");
-  return pool.CeilDiv(rows, pool.Const(s.rows));
+  return RowsEmitter(em, region, s).Run();
 }
 
 }  // namespace hir::codegen::gpu

@@ -58,93 +58,137 @@ Tiles OpenTiles(Emitter& em, const Region& region, const Schedule& s, int height
   return tiles;
 }
 
-const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
-  const int pair = s.unroll;  // Rows of a word.
-  const int tile_rows = kWords * pair, tile_columns = kVectors * s.lanes;
-  em.SetVector(s.vector, s.lanes);
-  const auto& stores = region.phases[0].stores;
-  em.Line("SHARED uint4 tiles[", stores.size(), "][", kWords * tile_columns / 4, "];");
-  const auto [row, column, rows, columns, units] = OpenTiles(em, region, s, tile_rows, tile_columns);
-  em.Require(Cat("(", em.SymbolText(columns), " % ", s.lanes, " | ", em.SymbolText(rows), " % ", s.lanes, ") == 0"));
-  // Into the tile.
-  em.Line("const int cv = t % ", kVectors, ", word = t / ", kVectors, ";");
-  em.Line("const ix c = tc * ", tile_columns, " + cv * ", s.lanes, ";");
-  em.Open();
-  em.Define(column.variable, "c");
-  std::vector<std::vector<std::string>> packs(stores.size());
-  for (size_t k = 0; k < stores.size(); ++k) {
-    for (int h = 0; h < pair; ++h) {
-      packs[k].push_back(em.NewName("w"));
-      em.Line("Pk<16> ", packs[k].back(), " = none<16>();");
-    }
+namespace {
+
+class TransposedEmitter {
+ public:
+  TransposedEmitter(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule)
+      : em_(em),
+        nest_(nest),
+        region_(region),
+        s_(schedule),
+        stores_(region.phases[0].stores),
+        pair_(schedule.unroll),
+        tile_rows_(kWords * pair_),
+        tile_columns_(kVectors * schedule.lanes) {}
+
+  const ir::Expr* Run() {
+    em_.SetVector(s_.vector, s_.lanes);
+    em_.Line("SHARED uint4 tiles[", stores_.size(), "][", kWords * tile_columns_ / 4, "];");
+    tiles_ = OpenTiles(em_, region_, s_, tile_rows_, tile_columns_);
+    em_.Require(Cat("(", em_.SymbolText(tiles_.columns), " % ", s_.lanes, " | ", em_.SymbolText(tiles_.rows), " % ",
+                    s_.lanes, ") == 0"));
+    IntoTile();
+    em_.Line("sync();");
+    OutOfTile();
+    const std::string body = em_.Close();
+    em_.Line("{\n", body, "}");
+    return tiles_.units;
   }
-  em.Line("const ix r = tr * ", tile_rows, " + word * ", pair, ";");
-  em.Open();  // Extents are multiples of a vector, so the rows of a word exist together.
-  const auto define_row = [&](int h) { em.Define(row.variable, Cat("(r + ", h, ")")); };
-  std::vector<const fusion::Element*> roots;
-  for (const Store& store : stores) roots.push_back(store.value);
-  const std::vector<Emitter::Access> loads = em.VectorLoads(roots);
-  std::vector<std::vector<std::string>> loaded(static_cast<size_t>(pair));
-  for (int h = 0; h < pair; ++h) {  // All loads before the first use.
-    em.Open();
-    define_row(h);
-    std::vector<std::string> texts;
-    for (const Emitter::Access& access : loads) texts.push_back(em.LoadText(access, Emitter::Reading::kPlain));
-    const std::string before = em.Close();
-    for (const Emitter::Access& access : loads) {
-      loaded[static_cast<size_t>(h)].push_back(em.NewName("l"));
-      em.Line("Pk<", em.BytesOf(access), "> ", loaded[static_cast<size_t>(h)].back(), ";");
+
+ private:
+  void IntoTile() {
+    em_.Line("const int cv = t % ", kVectors, ", word = t / ", kVectors, ";");
+    em_.Line("const ix c = tc * ", tile_columns_, " + cv * ", s_.lanes, ";");
+    em_.Open();
+    em_.Define(tiles_.column.variable, "c");
+    std::vector<std::vector<std::string>> packs(stores_.size());
+    for (std::vector<std::string>& words : packs) {
+      for (int h = 0; h < pair_; ++h) {
+        words.push_back(em_.NewName("w"));
+        em_.Line("Pk<16> ", words.back(), " = none<16>();");
+      }
     }
-    em.Line("{\n", before);
-    for (size_t i = 0; i < loads.size(); ++i) em.Line(loaded[static_cast<size_t>(h)][i], " = ", texts[i], ";");
-    em.Line("}");
+    em_.Line("const ix r = tr * ", tile_rows_, " + word * ", pair_, ";");
+    em_.Open();  // Extents are multiples of a vector, so the rows of a word exist together.
+    Compute(packs);
+    const std::string both = em_.Close();
+    const std::string inside = s_.is_exact
+                                   ? std::string()
+                                   : Cat("if (r < ", em_.Expr(tiles_.rows), " && c < ", em_.Expr(tiles_.columns), ") ");
+    em_.Line(inside, "{\n", both, "}");
+    for (size_t k = 0; k < stores_.size(); ++k) {
+      em_.Line("tile_put<", s_.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "), ");");
+    }
+    const std::string put = em_.Close();
+    em_.Line("{\n", put, "}");
   }
-  for (size_t k = 0; k < stores.size(); ++k) {
-    const DType dtype = nest.tensors[static_cast<size_t>(stores[k].tensor)].dtype;
-    for (int h = 0; h < pair; ++h) {
-      em.Open();
+
+  // The rows of a word, of each store: all loads before the first use.
+  void Compute(const std::vector<std::vector<std::string>>& packs) {
+    const auto define_row = [&](int h) { em_.Define(tiles_.row.variable, Cat("(r + ", h, ")")); };
+    std::vector<const fusion::Element*> roots;
+    for (const Store& store : stores_) roots.push_back(store.value);
+    const std::vector<Emitter::Access> loads = em_.VectorLoads(roots);
+    std::vector<std::vector<std::string>> loaded(static_cast<size_t>(pair_));
+    for (int h = 0; h < pair_; ++h) {
+      em_.Open();
       define_row(h);
-      for (size_t i = 0; i < loads.size(); ++i) em.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
-      const std::string pack = em.PackOf(stores[k].value, dtype);
-      em.ForgetPacks();
-      em.Line(packs[k][static_cast<size_t>(h)], " = ", pack, ";");
-      const std::string inner = em.Close();
-      em.Line("{\n", inner, "}");
+      std::vector<std::string> texts;
+      for (const Emitter::Access& access : loads) texts.push_back(em_.LoadText(access, Emitter::Reading::kPlain));
+      const std::string before = em_.Close();
+      std::vector<std::string>& names = loaded[static_cast<size_t>(h)];
+      for (const Emitter::Access& access : loads) {
+        names.push_back(em_.NewName("l"));
+        em_.Line("Pk<", em_.BytesOf(access), "> ", names.back(), ";");
+      }
+      em_.Line("{\n", before);
+      for (size_t i = 0; i < loads.size(); ++i) em_.Line(names[i], " = ", texts[i], ";");
+      em_.Line("}");
+    }
+    for (size_t k = 0; k < stores_.size(); ++k) {
+      const DType dtype = nest_.tensors[static_cast<size_t>(stores_[k].tensor)].dtype;
+      for (int h = 0; h < pair_; ++h) {
+        em_.Open();
+        define_row(h);
+        for (size_t i = 0; i < loads.size(); ++i) em_.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
+        const std::string pack = em_.PackOf(stores_[k].value, dtype);
+        em_.ForgetPacks();
+        em_.Line(packs[k][static_cast<size_t>(h)], " = ", pack, ";");
+        const std::string inner = em_.Close();
+        em_.Line("{\n", inner, "}");
+      }
     }
   }
-  const std::string both = em.Close();
-  const std::string inside =
-      s.is_exact ? std::string() : Cat("if (r < ", em.Expr(rows), " && c < ", em.Expr(columns), ") ");
-  em.Line(inside, "{\n", both, "}");
-  for (size_t k = 0; k < stores.size(); ++k) {
-    em.Line("tile_put<", s.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "), ");");
+
+  // Chunks of one column follow each other.
+  void OutOfTile() {
+    const int chunks = kWords / 4;
+    em_.SetVector(-1, 1);
+    em_.Open();
+    em_.Line("const ix c = tc * ", tile_columns_, " + i / ", chunks, ";");
+    em_.Line("const ix r = tr * ", tile_rows_, " + i % ", chunks, " * ", s_.lanes, ";");
+    em_.Open();
+    em_.Define(tiles_.column.variable, "c");
+    em_.Define(tiles_.row.variable, "r");
+    for (size_t k = 0; k < stores_.size(); ++k) {
+      em_.Line("stv(", em_.AddressOf(stores_[k].tensor, stores_[k].index), ", tile_get<", s_.lanes,
+               ">((const u32*)tiles[", k, "], i / ", chunks, ", i % ", chunks, "));");
+      em_.Require(Cat("((u64)a.t", stores_[k].tensor, " & 15u) == 0"));
+    }
+    const std::string out = em_.Close();
+    const std::string within = s_.is_exact
+                                   ? std::string()
+                                   : Cat("if (c < ", em_.Expr(tiles_.columns), " && r < ", em_.Expr(tiles_.rows), ") ");
+    em_.Line(within, "{\n", out, "}");
+    const std::string each = em_.Close();
+    em_.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns_ * chunks, "; i += ", s_.threads, ") {\n", each, "}");
   }
-  const std::string put = em.Close();
-  em.Line("{\n", put, "}");
-  em.Line("sync();");
-  // Out of it: chunks of one column follow each other.
-  const int chunks = kWords / 4;
-  em.SetVector(-1, 1);
-  em.Open();
-  em.Line("const ix c = tc * ", tile_columns, " + i / ", chunks, ";");
-  em.Line("const ix r = tr * ", tile_rows, " + i % ", chunks, " * ", s.lanes, ";");
-  em.Open();
-  em.Define(column.variable, "c");
-  em.Define(row.variable, "r");
-  for (size_t k = 0; k < stores.size(); ++k) {
-    em.Line("stv(", em.AddressOf(stores[k].tensor, stores[k].index), ", tile_get<", s.lanes, ">((const u32*)tiles[", k,
-            "], i / ", chunks, ", i % ", chunks, "));");
-    em.Require(Cat("((u64)a.t", stores[k].tensor, " & 15u) == 0"));
-  }
-  const std::string out = em.Close();
-  const std::string within =
-      s.is_exact ? std::string() : Cat("if (c < ", em.Expr(columns), " && r < ", em.Expr(rows), ") ");
-  em.Line(within, "{\n", out, "}");
-  const std::string each = em.Close();
-  em.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns * chunks, "; i += ", s.threads, ") {\n", each, "}");
-  const std::string body = em.Close();
-  em.Line("{\n", body, "}");
-  return units;
+
+  Emitter& em_;
+  const LoopNest& nest_;
+  const Region& region_;
+  const Schedule& s_;
+  const std::vector<Store>& stores_;
+  const int pair_;  // Rows of a word.
+  const int tile_rows_, tile_columns_;
+  Tiles tiles_;
+};
+
+}  // namespace
+
+const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
+  return TransposedEmitter(em, nest, region, s).Run();
 }
 
 }  // namespace hir::codegen::gpu

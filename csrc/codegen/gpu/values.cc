@@ -166,6 +166,10 @@ std::string Emitter::ValueText(const Element* element, int guard) {
                  ConvertText(element->args[0]->dtype, element->dtype, ValueText(element->args[0], guard)));
   }
   HIR_CHECK(element->kind == Element::Kind::kPrim);
+  return PrimValue(element, key, level);
+}
+
+std::vector<std::string> Emitter::Arguments(const Element* element, int guard) {
   std::vector<std::string> args;
   if (element->prim == Prim::kSelect) {
     // Conditions on indices say which loads are allowed; of most conditions on data both sides are elements that exist.
@@ -181,6 +185,13 @@ std::string Emitter::ValueText(const Element* element, int guard) {
   } else {
     for (const Element* arg : element->args) args.push_back(ValueText(arg, guard));
   }
+  return args;
+}
+
+std::string Emitter::PrimValue(const Element* element, const Key& key, size_t level) {
+  const int guard = key.guard;
+  const std::string_view type = TypeText(element->dtype);
+  const std::vector<std::string> args = Arguments(element, guard);
   const DType dtype = element->args.back()->dtype;
   if (element->prim == Prim::kPow) {
     if (const std::string text = PowerText(element, args[0]); !text.empty()) return Named(key, level, type, text);
