@@ -285,8 +285,10 @@ class Chooser {
     s_.adds_parts = AddsParts(nest_, region_);
     const Loop& column = *FindLoop(region_.grid, s_.vector);
     const bool is_narrow = SizeOf(em_.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
-    const int64_t threads = SizeOf(em_.TripsOf(region_.grid), plan_.sizes, 0);  // One a vector.
-    const bool are_many = threads >= int64_t{kThreadsThatHide} * plan_.target.multiprocessors;
+    // One a vector. Of sizes that are symbols there would be one text more.
+    const ir::Expr* threads = em_.TripsOf(region_.grid);
+    const bool are_many =
+        threads->IsConst() && threads->value >= int64_t{kThreadsThatHide} * plan_.target.multiprocessors;
     if ((s_.lanes == 1 || is_narrow || are_many) && HasShortRows(em_, region_, plan_))
       return ChooseShortRows(em_, region_, plan_, s_);
     ChooseColumns(em_, region_, plan_, s_);
