@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import kept
+from bench import machine
 
 GOALS = {1000: 0.15, 10000: 5.0}  # Seconds, by ops.
 ROUNDS = 3
@@ -128,7 +129,8 @@ def main() -> int:
                 if goal is not None and taken > goal:
                     missed.append(f"{name} of {count} ops: {taken:.3f} s, at most {goal} s")
     if options.json:
-        kept.write(options.json, {"command": " ".join(["python", *sys.argv]), "rows": rows})
+        command = " ".join(["python", *sys.argv])
+        kept.write(options.json, {"machine": machine(), "command": command, "repeats": ROUNDS, "rows": rows})
     print("\n".join(f"missed: {each}" for each in missed), end="\n" if missed else "")
     return 1 if missed else 0
 
