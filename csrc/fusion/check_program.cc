@@ -27,6 +27,35 @@ void CollectSymbols(const ir::Op& op, std::vector<std::string_view>& symbols) {
   }
 }
 
+// Whether clients may write `op`, or planning alone makes it so.
+Status CheckMadeByPlanning(const ir::Op& op) {
+  if (IsPlanned(CodeOf(op)) && !IsCommunication(CodeOf(op))) {
+    return InvalidArgument(Located(op, "planning makes it of stream axes; a program cannot hold it"));
+  }
+  if (IsCommunication(CodeOf(op))) {
+    return InvalidArgument(Located(op, "communications come from shardings; a program cannot hold them"));
+  }
+  if (IsProduct(CodeOf(op))) {
+    // Planning makes these of the ops behind a product.
+    if (op.Name("epilogue") != kNoEpilogue) {
+      return InvalidArgument(
+          Located(op, base::Cat("write ", op.Name("epilogue"), " behind it; an epilogue is made by planning")));
+    }
+    if (CodeOf(op) == FusionOp::kMatmul && op.operands.size() > 2) {
+      return InvalidArgument(Located(op, "add the bias behind it; matmul with a bias is made by planning"));
+    }
+    if (CodeOf(op) == FusionOp::kMatmul && op.Name("transposed") != kNotTransposed) {
+      return InvalidArgument(
+          Located(op, "permute the operand in front of it; transposed operands are made by planning"));
+    }
+  }
+  if (CodeOf(op) == FusionOp::kGroupedMatmul && op.Name("transposed") != kNotTransposed) {
+    return InvalidArgument(
+        Located(op, "permute the matrices in front of it; transposed operands are made by planning"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status CheckOutputs(const ir::Graph& graph) {
@@ -74,36 +103,8 @@ Status CheckUserProgram(const ir::Graph& graph) {
   Status status;
   ir::ForEachOp(graph.body, [&](const ir::Op* op) {
     if (!status.ok()) return;
-    if (IsPlanned(CodeOf(*op)) && !IsCommunication(CodeOf(*op))) {
-      status = InvalidArgument(Located(*op, "planning makes it of stream axes; a program cannot hold it"));
-      return;
-    }
-    if (IsCommunication(CodeOf(*op))) {
-      status = InvalidArgument(Located(*op, "communications come from shardings; a program cannot hold them"));
-      return;
-    }
-    if (IsProduct(CodeOf(*op))) {
-      // Planning makes these of the ops behind a product.
-      if (op->Name("epilogue") != kNoEpilogue) {
-        status = InvalidArgument(
-            Located(*op, base::Cat("write ", op->Name("epilogue"), " behind it; an epilogue is made by planning")));
-        return;
-      }
-      if (CodeOf(*op) == FusionOp::kMatmul && op->operands.size() > 2) {
-        status = InvalidArgument(Located(*op, "add the bias behind it; matmul with a bias is made by planning"));
-        return;
-      }
-      if (CodeOf(*op) == FusionOp::kMatmul && op->Name("transposed") != kNotTransposed) {
-        status = InvalidArgument(
-            Located(*op, "permute the operand in front of it; transposed operands are made by planning"));
-        return;
-      }
-    }
-    if (CodeOf(*op) == FusionOp::kGroupedMatmul && op->Name("transposed") != kNotTransposed) {
-      status = InvalidArgument(
-          Located(*op, "permute the matrices in front of it; transposed operands are made by planning"));
-      return;
-    }
+    status = CheckMadeByPlanning(*op);
+    if (!status.ok()) return;
     for (const ir::Value* result : op->results) {
       if (status.ok()) status = check(*result);
     }

@@ -142,6 +142,11 @@ class LoopMaker {
  private:
   Result<StreamedOps> FindStreamed(const ir::Graph& graph) const;
   Status Outline(Segmented& program, const segment::Group& group, const StreamedOps& streamed);
+  // How often it goes round, and whether a rest is left behind that. Returns whether all iterations are as long.
+  Result<bool> SetIterations(ir::ExprPool& pool, const Op& first, StreamLoop& loop);
+  // The results of `made`, partial ones added up, in the places of those of the group.
+  static void TakePlaces(Segmented& program, const segment::Group& group, const StreamedOps& streamed,
+                         ir::Builder& builder, const Op& made);
   std::optional<int64_t> SizeAtHand(const ir::Expr* extent) const;
 
   ir::Graph& root_;
@@ -573,13 +578,8 @@ std::optional<int64_t> LoopMaker::SizeAtHand(const ir::Expr* extent) const {
   return size.ok() ? std::optional(*size) : std::nullopt;
 }
 
-Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const StreamedOps& streamed) {
-  ir::Graph& graph = *program.graph;
-  ir::ExprPool& pool = graph.exprs();
-  const Op& first = *group.ops[0];
-  const StreamAxis& stream = streamed.at(&first).outermost();
-  StreamLoop loop = {.name = Cat("loop", next_loop_), .index = Cat("i", next_loop_), .axis = stream};
-  ++next_loop_;
+Result<bool> LoopMaker::SetIterations(ir::ExprPool& pool, const Op& first, StreamLoop& loop) {
+  const StreamAxis& stream = loop.axis;
   const Value& leader = *first.results[0];
   const ir::Expr* extent = leader.type->axes[static_cast<size_t>(stream.axes[0])].extent;
   bool even = true;
@@ -617,6 +617,46 @@ Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const
       break;
     }
   }
+  return even;
+}
+
+void LoopMaker::TakePlaces(Segmented& program, const segment::Group& group, const StreamedOps& streamed,
+                           ir::Builder& builder, const Op& made) {
+  ir::Graph& graph = *program.graph;
+  for (size_t i = 0; i < group.outputs.size(); ++i) {
+    Value* const before = group.outputs[i];
+    Value* now = made.results[i];
+    const auto place = [&](Value& value) {
+      if (before->layout == nullptr) return;
+      value.layout = fusion::LayoutFor(graph, *value.type,
+                                       {before->layout->mesh, std::vector<fusion::Types>(value.type->axes.size())});
+    };
+    place(*now);
+    if (IsPartial(*before->def, streamed.at(before->def))) {
+      const int64_t axes[] = {0};
+      const std::string_view reduce = fusion::ReduceName(*before->def);
+      now = builder.Make(
+          reduce, {now},
+          {{"axes", std::span<const int64_t>(axes)}, {"keepdim", false}, {"dtype", DTypeName(before->type->dtype)}});
+      place(*now);
+      now->def->location = before->def->location;
+    }
+    graph.TakeName(*now, *before);
+    ir::ReplaceUses(graph, before, now);
+    if (const auto strides = program.strides.find(before); strides != program.strides.end()) {
+      program.strides.emplace(now, strides->second);
+    }
+  }
+}
+
+Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const StreamedOps& streamed) {
+  ir::Graph& graph = *program.graph;
+  ir::ExprPool& pool = graph.exprs();
+  const Op& first = *group.ops[0];
+  const StreamAxis& stream = streamed.at(&first).outermost();
+  StreamLoop loop = {.name = Cat("loop", next_loop_), .index = Cat("i", next_loop_), .axis = stream};
+  ++next_loop_;
+  HIR_ASSIGN(const bool even, SetIterations(pool, first, loop));
   // A chunk that is longer than the axis leaves the rest alone.
   const bool only_rest = loop.iterations->IsConst(0) && loop.rest != nullptr;
   if (only_rest) loop.iterations = std::exchange(loop.rest, nullptr);
@@ -655,30 +695,7 @@ Status LoopMaker::Outline(Segmented& program, const segment::Group& group, const
                                           .declared = types,
                                           .num_results = static_cast<int>(types.size()),
                                           .location = first.location}));
-  for (size_t i = 0; i < group.outputs.size(); ++i) {
-    Value* const before = group.outputs[i];
-    Value* now = made->results[i];
-    const auto place = [&](Value& value) {
-      if (before->layout == nullptr) return;
-      value.layout = fusion::LayoutFor(graph, *value.type,
-                                       {before->layout->mesh, std::vector<fusion::Types>(value.type->axes.size())});
-    };
-    place(*now);
-    if (IsPartial(*before->def, streamed.at(before->def))) {
-      const int64_t axes[] = {0};
-      const std::string_view reduce = fusion::ReduceName(*before->def);
-      now = builder.Make(
-          reduce, {now},
-          {{"axes", std::span<const int64_t>(axes)}, {"keepdim", false}, {"dtype", DTypeName(before->type->dtype)}});
-      place(*now);
-      now->def->location = before->def->location;
-    }
-    graph.TakeName(*now, *before);
-    ir::ReplaceUses(graph, before, now);
-    if (const auto strides = program.strides.find(before); strides != program.strides.end()) {
-      program.strides.emplace(now, strides->second);
-    }
-  }
+  TakePlaces(program, group, streamed, builder, *made);
   for (auto op = group.ops.rbegin(); op != group.ops.rend(); ++op) graph.body.Erase(*op);
   HIR_TRY(Form(loop.body.segments));
   if (loop.rest != nullptr) HIR_TRY(Form(loop.rest_body.segments));

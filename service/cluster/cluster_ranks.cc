@@ -337,21 +337,24 @@ Status ClusterRanks::HandleEvents(std::string_view what) {
   return {};
 }
 
-Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
+Status ClusterRanks::Lose(const NodeEvent& event, std::string_view what) {
   Node& node = of_node_[static_cast<size_t>(event.node)];
-  if (!event.lost.ok()) {
-    node.is_there = false;
-    node.owes = false;
-    grants_->Lose(event.node,
-                  Unavailable(base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), ")")));
-    node.window = {};
-    node.DropBulk();
-    node.released.insert(node.released.end(), node.told.begin(), node.told.end());
-    node.told.clear();
-    if (!std::exchange(node.has_ranks, false)) return {};
-    return Unavailable(
-        base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), "), during ", what, Next()));
-  }
+  node.is_there = false;
+  node.owes = false;
+  grants_->Lose(event.node,
+                Unavailable(base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), ")")));
+  node.window = {};
+  node.DropBulk();
+  node.released.insert(node.released.end(), node.told.begin(), node.told.end());
+  node.told.clear();
+  if (!std::exchange(node.has_ranks, false)) return {};
+  return Unavailable(
+      base::Cat(nodes_->NameOf(event.node), " is lost (", event.lost.message(), "), during ", what, Next()));
+}
+
+Status ClusterRanks::Handle(NodeEvent& event, std::string_view what) {
+  if (!event.lost.ok()) return Lose(event, what);
+  Node& node = of_node_[static_cast<size_t>(event.node)];
   pb::FromNode& message = event.message;
   switch (message.body_case()) {
     case pb::FromNode::kJoined: Joined(node, message.joined()); return {};

@@ -136,6 +136,7 @@ class ClusterRanks final : public Ranks {
   // All events that there are. Errors: why the generation is over.
   Status HandleEvents(std::string_view what);
   Status Handle(NodeEvent& event, std::string_view what);
+  Status Lose(const NodeEvent& event, std::string_view what);
   Status HandleAnswer(Node& node, ::hostir::v1::Answer& answer);
   Status Wanted(int64_t node, const std::string& key);
   Status Published(const std::string& key, const std::string& value);

@@ -330,36 +330,50 @@ void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, C
   LetGo(*std::move(freed), accept);
 }
 
-void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
-  const auto made = std::make_shared<Engine::RunRequest>();  // A copy has a string for each tensor.
-  Engine::RunRequest& run = *made;
+namespace {
+
+Engine::RunRequest WithoutArguments(const pb::RunRequest& request) {
+  Engine::RunRequest run;
   run.session = request.session_id();
   run.program_id = request.program_id();
   run.timeout_ms = request.timeout_ms();
   run.deadline_ms = request.deadline_ms();
   run.args.reserve(static_cast<size_t>(request.args_size()));
-  run.request = call->id();
   run.keeps_inputs = request.keeps_inputs();
-  run.trace = call->trace();
-  if (request.profile() && request.timeline()) {
-    return call->ClaimAndEnd(InvalidArgument(
-        "profile and timeline: the first waits for each piece of work before the next, the second shows what overlaps; "
-        "run once for each"));
-  }
   if (request.profile()) run.profile = std::make_shared<pb::RunProfile>();
   if (request.timeline()) run.timeline = std::make_shared<std::string>();
-  const auto brought = std::make_shared<Brought>(engine_, request.session_id());
+  return run;
+}
+
+// Stores those that come with the request, for as long as `brought` has them.
+hir::Status TakeArguments(const pb::RunRequest& request, Brought& brought, Engine::RunRequest& run) {
   for (int i = 0; i < request.args_size(); ++i) {
     const pb::RunArg& arg = request.args(i);
     if (!arg.has_tensor()) {
       run.args.push_back(FromProto(arg));
       continue;
     }
-    Result<std::string> stored = brought->Store(request.program_id(), i, arg.tensor());
-    if (!stored.ok()) return call->ClaimAndEnd(stored.status());
-    run.args.push_back(*std::move(stored));
+    HIR_ASSIGN(std::string stored, brought.Store(request.program_id(), i, arg.tensor()));
+    run.args.push_back(std::move(stored));
     run.brought.push_back(i);
   }
+  return {};
+}
+
+}  // namespace
+
+void RuntimeService::Accept(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
+  if (request.profile() && request.timeline()) {
+    return call->ClaimAndEnd(InvalidArgument(
+        "profile and timeline: the first waits for each piece of work before the next, the second shows what overlaps; "
+        "run once for each"));
+  }
+  const auto made = std::make_shared<Engine::RunRequest>(WithoutArguments(request));  // A copy has a string a tensor.
+  Engine::RunRequest& run = *made;
+  run.request = call->id();
+  run.trace = call->trace();
+  const auto brought = std::make_shared<Brought>(engine_, request.session_id());
+  if (const hir::Status taken = TakeArguments(request, *brought, run); !taken.ok()) return call->ClaimAndEnd(taken);
   // Filled before the run can be over: `accepted` is set under the same lock.
   struct Waited {
     std::mutex mutex;

@@ -94,10 +94,9 @@ void RuntimeService::FillEvents(int64_t after, pb::EventsReply* reply) const {
   reply->set_earlier(engine_.metrics().latest.total() - static_cast<int64_t>(latest.size()));
 }
 
-void RuntimeService::FillStatus(pb::StatusReply* reply) const {
-  const Engine::Report report = engine_.report();
-  const EngineOptions& options = engine_.options();
-  reply->set_version(std::string(kVersion));
+namespace {
+
+void AddDevices(const EngineOptions& options, const Engine::Report& report, pb::StatusReply* reply) {
   const auto describe = [&](const LocalDevice& local, pb::Device& device) {
     device.set_kind(options.devices.kind);
     device.set_ordinal(local.ordinal);
@@ -135,6 +134,9 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     device.set_resident_bytes(usage.resident_bytes);
     device.set_cpu_ms(usage.cpu_ms);
   }
+}
+
+void AddNodes(const EngineOptions& options, const Engine::Report& report, pb::StatusReply* reply) {
   for (int64_t rank = 0; rank < options.num_devices(); ++rank) {
     const std::string& address = options.devices.used[static_cast<size_t>(rank)].node;
     const int at = reply->nodes_size();
@@ -145,6 +147,29 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
     node.set_message_us(report.mesh.links.of_node(at).message_us());
     node.set_bytes_per_us(report.mesh.links.of_node(at).bytes_per_us());
   }
+}
+
+void SetRunUnderWay(const Engine::Report& report, pb::StatusReply* reply) {
+  if (!report.under_way) return;
+  pb::RunUnderWay& run = *reply->mutable_run_under_way();
+  run.set_what(report.under_way->what);
+  run.set_run(report.under_way->run);
+  run.set_request(report.under_way->request);
+  run.set_ms(report.under_way->since_its_turn.count() / 1000000);
+  if (const auto usual = report.under_way->usual)
+    run.set_usual_ms(std::chrono::ceil<std::chrono::milliseconds>(*usual).count());
+  run.set_slow(report.under_way->slow);
+  run.set_where(report.under_way->where);
+}
+
+}  // namespace
+
+void RuntimeService::FillStatus(pb::StatusReply* reply) const {
+  const Engine::Report report = engine_.report();
+  const EngineOptions& options = engine_.options();
+  reply->set_version(std::string(kVersion));
+  AddDevices(options, report, reply);
+  AddNodes(options, report, reply);
   reply->set_planner_pid(report.planner_pids.front());
   for (const int64_t pid : report.planner_pids) {
     if (pid != 0) reply->add_planner_pids(pid);
@@ -154,17 +179,7 @@ void RuntimeService::FillStatus(pb::StatusReply* reply) const {
   reply->set_draining(report.draining);
   if (!options.devices.used.empty()) reply->set_last_failure(report.mesh.failure);
   reply->mutable_lingering()->Add(report.mesh.lingering.begin(), report.mesh.lingering.end());
-  if (report.under_way) {
-    pb::RunUnderWay& run = *reply->mutable_run_under_way();
-    run.set_what(report.under_way->what);
-    run.set_run(report.under_way->run);
-    run.set_request(report.under_way->request);
-    run.set_ms(report.under_way->since_its_turn.count() / 1000000);
-    if (const auto usual = report.under_way->usual)
-      run.set_usual_ms(std::chrono::ceil<std::chrono::milliseconds>(*usual).count());
-    run.set_slow(report.under_way->slow);
-    run.set_where(report.under_way->where);
-  }
+  SetRunUnderWay(report, reply);
   reply->set_tensor_bytes(report.tensor_bytes);
   reply->set_recycled_bytes(report.recycled_bytes);
   reply->set_tensors(report.tensors);
