@@ -234,7 +234,7 @@ BUGS = [
     Bug(
         "told_and_not_heard",
         "What a node is told to release, over a link that drops at once, it keeps for good.",
-        "    node.released.insert(node.released.end(), node.told.begin(), node.told.end());\n",
+        "  node.released.insert(node.released.end(), node.told.begin(), node.told.end());\n",
         "",
         file=CLUSTER,
         test="cluster_ranks_test",
