@@ -132,6 +132,40 @@ TEST(Reduction, InPartsOfRowsThatOneReadsAcross) {
   }
 }
 
+// Two or three tensors whose axes lie in any order in memory, reduced along the long one; sums read each other or not.
+TEST(Reduction, RandomSumsInParts) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    base::Prng prng(seed);
+    const int count = static_cast<int>(prng.Between(2, 3));
+    std::string parameters, body, returned;
+    for (int i = 0; i < count; ++i) {
+      const std::vector<int64_t> shape = {2, 3, 270001 + prng.Between(0, 1) * 3 * i};  // Rows first.
+      std::vector<size_t> order = {0, 1, 2};                                           // As they lie.
+      for (size_t k = prng.OneIn(3) ? 2 : 1; k > 0; --k)
+        std::swap(order[k], order[static_cast<size_t>(prng.Between(0, static_cast<int64_t>(k)))]);
+      std::vector<size_t> back(3);
+      for (size_t k = 0; k < 3; ++k) back[order[k]] = k;
+      base::Append(parameters, i == 0 ? "" : ", ", "%x", i, ": f32[", shape[order[0]], ", ", shape[order[1]], ", ",
+                   shape[order[2]], "]");
+      base::Append(body, "  %p", i, " = permute(%x", i, ") {dims=[", back[0], ", ", back[1], ", ", back[2], "]}\n");
+      std::string read = Cat("p", i);
+      if (i > 0 && prng.OneIn(2)) {
+        base::Append(body, "  %d", i, " = sub(%p", i, ", %s", i - 1, ")\n");
+        read = Cat("d", i);
+      }
+      base::Append(body, "  %s", i, " = ", prng.OneIn(2) ? "max" : "min", "(%", read,
+                   ") {axes=[2], keepdim=true, dtype=null}\n");
+      if (i > 0) base::Append(body, "  %t", i, " = add(%s", i, ", %", i == 1 ? "s" : "t", i - 1, ")\n");
+      base::Append(returned, i == 0 ? "%s" : ", %s", i);
+    }
+    const std::string text =
+        Cat("fusion @f(", parameters, ") {\n", body, "  return ", returned, ", %t", count - 1, "\n}");
+    SCOPED_TRACE(Cat("seed ", seed, "\n", text));
+    CheckProgram(text, {}, seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 // Each waits for the one before: two launches each, more than any other plan has.
 TEST(Reduction, ManyInPartsOneBehindTheOther) {
   std::string body, last = "x";
