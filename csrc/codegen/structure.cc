@@ -6,6 +6,7 @@
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
+#include "csrc/codegen/walks.h"
 #include "csrc/fusion/element.h"
 #include "csrc/fusion/fusion_ops.h"
 
@@ -27,7 +28,6 @@ static_assert(kIndexTermsMax >= ir::kAxesMax, "one op always fits");
 constexpr size_t kOutputsMax = 32;
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kLongRow = 65536;
-constexpr int64_t kShortRow = 16;
 constexpr int64_t kColumnsMax = 32768;  // Sums a row of which is kept near the processor.
 
 bool Contains(std::span<const int> classes, int axis_class) {

@@ -18,7 +18,7 @@ constexpr Walks kCores = {.full_items = 64,
                           .cuts_columns = true,
                           .keeps_invariants = true,
                           .reduces_rows_in_order = true,
-                          .short_row = 16,
+                          .short_row = kShortRow,
                           .lays_out_loops = true};
 
 // One CTA an item. It reads rows at some 50 GB/s: less is read before a second launch has begun (128 rows of 8192:

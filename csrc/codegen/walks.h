@@ -20,6 +20,9 @@ inline constexpr BlocksOfRow kBlocksOfRows[] = {{8192, 1}, {4096, 2}, {2048, 4},
 inline constexpr BlocksOfRow kBlocksOfRowsOfAnySize[] = {
     {8192, 1}, {4097, 2}, {1025, 4}, {513, 5}, {0, kBlocksOfShortRows}};
 
+// Rows of fewer elements starve whatever goes through several of them in order.
+inline constexpr int64_t kShortRow = 16;
+
 struct Walks {
   // Reductions in parts (partials.cc). Items of a grid that give the device work, and fewer than which are too few:
   // neighbouring rows in one item, a block of them, count as one.

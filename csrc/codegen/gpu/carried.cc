@@ -37,7 +37,7 @@ namespace {
 constexpr int64_t kUnknown = 1024;
 constexpr int kBulkStages = 3;
 constexpr int64_t kBytesAhead = 40 << 10;      // Of a multiprocessor, by copies; more is slower.
-constexpr int64_t kShortRow = 256;             // Vectors of 16 bytes.
+constexpr int64_t kCopiedRow = 256;            // Vectors of 16 bytes.
 constexpr int kVectorsMax = 4;                 // That a thread holds of a row.
 constexpr int64_t kStaticBytesMax = 44 << 10;  // Of a CTA's ring; 48 KiB are static in all.
 constexpr int64_t kOtherBytes = 2 << 10;       // Of a CTA, beside its ring.
@@ -676,7 +676,7 @@ namespace {
 void ChooseStaging(const Target& target, int64_t row_bytes, int64_t row, bool is_flat, Schedule& s) {
   const RowsInOrder& tried = target.rows_in_order;
   const bool has_bulk = target.architecture >= 90;
-  s.staging = row < kShortRow                                    ? Staging::kCopies
+  s.staging = row < kCopiedRow                                   ? Staging::kCopies
               : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
                                                                  : Staging::kRegisters;
   if (tried.staging != Staging::kChosen) s.staging = tried.staging;

@@ -15,7 +15,7 @@ constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
 constexpr int64_t kAnyTileMin = 8;
 // Of a flat loop: shifted inputs are read an element at a time, and still its vectors pay.
 constexpr int kMisfitsOfFlat = 16;
-constexpr int64_t kShortRow = 16;
+constexpr int64_t kThreadRow = 16;
 constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int64_t kUnknown = 4096;
@@ -178,7 +178,7 @@ bool HasShortRows(Emitter& em, const Region& region, const KernelPlan& plan) {
     if (!phase.loops.empty()) longest = std::max(longest, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
   }
   const int64_t rows = SizeOf(em.TripsOf(region.grid), plan.sizes, 0);
-  return longest <= kShortRow && !region.grid.empty() && rows >= int64_t{kWarp} * plan.target.multiprocessors;
+  return longest <= kThreadRow && !region.grid.empty() && rows >= int64_t{kWarp} * plan.target.multiprocessors;
 }
 
 // Whether all loops of the region's phases are over `variable`, one each, and need no more than their rest to be added.

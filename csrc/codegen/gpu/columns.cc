@@ -111,7 +111,8 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   s.kind = Schedule::Kind::kColumns;
   const Blocks blocks = BlocksOf(em, region, plan, s.vector);
   s.width = kThreadsOfShortRows;
-  while (s.width > kWarp && blocks.Packed(s.width) < blocks.enough) s.width /= 2;
+  const bool is_constant = IsConstant(em.TripsOf(region.grid));  // Of symbols one text serves all.
+  while (is_constant && s.width > kWarp && blocks.Packed(s.width) < blocks.enough) s.width /= 2;
   s.threads = s.width;
   s.unroll = kVectorsInFlight / 2;
   s.items_per_cta = int64_t{s.width} * s.lanes;

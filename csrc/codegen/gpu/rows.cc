@@ -379,7 +379,7 @@ class RowsEmitter {
     return reading;
   }
 
-  // What is loaded in front of a phase: of the first, all that any phase wants, if that is to come early.
+  // The loads in front of a phase. Those of all phases stand in front of the first where a schedule loads early.
   std::vector<const Element*> LoadsOf(const Phase& phase) {
     return early_roots_.empty() ? RootsOf(phase) : std::exchange(early_roots_, {});
   }

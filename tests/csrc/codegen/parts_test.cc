@@ -13,13 +13,17 @@
 namespace hir::codegen {
 namespace {
 
+segment::Group WholeOf(const ir::Graph& graph) {
+  std::vector<ir::Op*> ops;
+  for (ir::Op* op = graph.body.first; op != nullptr; op = op->next) ops.push_back(op);
+  return segment::MakeGroup(graph, ops);
+}
+
 // "for each of (...) | for (...)": the grid of the first launch on a CPU, and the loops of its first phase.
 std::string FirstLoops(const std::string& body, const Sizes& sizes = {}) {
   const auto graph = ir::Parse("fusion @f(" + body + "}", fusion::kFusionOps);
   if (!graph.ok()) return graph.status().ToString();
-  std::vector<ir::Op*> ops;
-  for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
-  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const segment::Group group = WholeOf(**graph);
   const auto plan = Plan(group.View(**graph), "k0", {}, sizes);
   if (!plan.ok()) return plan.status().ToString();
   const std::string text = Print(*plan->nests[0]);
@@ -76,9 +80,7 @@ TEST(Parts, OfSeveralTensorsShareLaunches) {
   })",
                                fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-  std::vector<ir::Op*> ops;
-  for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
-  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const segment::Group group = WholeOf(**graph);
   for (const Target& target : {Target(), kHopper}) {
     const auto plan = Plan(group.View(**graph), "k0", target, {});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
@@ -100,9 +102,7 @@ TEST(Parts, OfHundredsOfTensorsOfAnySizes) {
   const auto graph = ir::Parse(base::Cat("fusion @f(", parameters, ") {\n", body, "  return %t", kTensors - 1, "\n}"),
                                fusion::kFusionOps);
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
-  std::vector<ir::Op*> ops;
-  for (ir::Op* op = (*graph)->body.first; op != nullptr; op = op->next) ops.push_back(op);
-  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const segment::Group group = WholeOf(**graph);
   for (const Target& target : {Target(), kHopper}) {
     const auto plan = Plan(group.View(**graph), "k0", target, {});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
