@@ -57,6 +57,7 @@ Status AccessCheck::RunStep(const Step& step) {
     case HostOp::kRecord:
     case HostOp::kWait:
     case HostOp::kEvent:
+    case HostOp::kViewPermute:
     case HostOp::kViewReshape:
     case HostOp::kViewSelect:
     case HostOp::kViewSlice:

@@ -66,7 +66,8 @@ bool IsQueued(const ir::Op& op) {
 
 bool MakesView(const ir::Op& op) {
   const HostOp code = CodeOf(op);
-  return code == HostOp::kViewSlice || code == HostOp::kViewSelect || code == HostOp::kViewReshape;
+  return code == HostOp::kViewPermute || code == HostOp::kViewReshape || code == HostOp::kViewSelect ||
+         code == HostOp::kViewSlice;
 }
 
 std::string_view WorkNameOf(const ir::Op& op) {

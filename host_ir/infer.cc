@@ -197,6 +197,24 @@ Status InferViewSelect(ir::Graph& graph, ir::Op& op, Declared) {
   return {};
 }
 
+Status InferViewPermute(ir::Graph& graph, ir::Op& op, Declared) {
+  HIR_TRY(CheckTensor(op, 0));
+  const std::vector<ir::Axis> from = ir::ValueAxes(*op.operands[0]->type);
+  const std::span<const int64_t> dims = op.Ints("dims");
+  std::vector<int64_t> sorted(dims.begin(), dims.end());
+  std::ranges::sort(sorted);
+  bool each_once = sorted.size() == from.size();
+  for (size_t i = 0; each_once && i < sorted.size(); ++i) each_once = sorted[i] == static_cast<int64_t>(i);
+  if (!each_once) {
+    return InvalidArgument(Cat("dims=[", base::JoinInts(dims, ", "), "] does not name each of the ", from.size(),
+                               " axes of %", op.operands[0]->name, " once"));
+  }
+  std::vector<ir::Axis> axes;
+  for (const int64_t dim : dims) axes.push_back(from[static_cast<size_t>(dim)]);
+  SetTensor(graph, op, axes);
+  return {};
+}
+
 Status InferViewReshape(ir::Graph& graph, ir::Op& op, Declared declared) {
   HIR_TRY(CheckTensor(op, 0));
   if (declared.empty() || declared[0] == nullptr || declared[0]->kind != TypeKind::kTensor) {

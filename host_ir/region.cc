@@ -143,6 +143,12 @@ Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::
   return view;
 }
 
+Region Permute(const Region& region, std::span<const int64_t> dims) {
+  Region view = region;
+  for (size_t i = 0; i < dims.size(); ++i) view.axes[i] = region.axes[static_cast<size_t>(dims[i])];
+  return view;
+}
+
 std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,
                               std::span<const ir::Expr* const> stored_extents) {
   if (!IsContiguous(pool, region)) return Split(pool, region, type, stored_extents);

@@ -47,6 +47,8 @@ Region WholeOf(ir::ExprPool& pool, const ir::Value& value);
 // The results of the view ops on `region`.
 Region Slice(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* from, const ir::Expr* to);
 Region Select(ir::ExprPool& pool, const Region& region, int64_t axis, const ir::Expr* index);
+// Axis k of the result is axis dims[k].
+Region Permute(const Region& region, std::span<const int64_t> dims);
 // `stored_extents` are those of `type` (shapes.h), in `pool`. Nothing when the region is not contiguous and an axis of
 // it does not become one or more axes, whose extents multiply to its own.
 std::optional<Region> Reshape(ir::ExprPool& pool, const Region& region, const ir::Type& type,

@@ -228,6 +228,8 @@ class Unroller {
       HIR_ASSIGN(const Expr* index, ValueOf(op, op.ExprOf("index")));
       HIR_TRY(CheckInside(op, region, index, pool_.Add(index, pool_.Const(1))));
       view = Select(pool_, region, op.Int("axis"), index);
+    } else if (code == HostOp::kViewPermute) {
+      view = Permute(region, op.Ints("dims"));
     } else {
       std::vector<const Expr*> extents;
       for (const Expr* extent : StoredExtents(pool_, *op.results[0]->type)) {

@@ -66,6 +66,7 @@ Status Compiler::CompileOp(const ir::Op& op) {
                                          .epilogue = std::string(op.Name("epilogue")),
                                          .tf32 = op.Name("precision") == "tf32"});
     case HostOp::kRecord: return CompileSync(op, Instr::Kind::kRecord);
+    case HostOp::kViewPermute:
     case HostOp::kViewReshape:
     case HostOp::kViewSelect:
     case HostOp::kViewSlice: return CompileView(op);

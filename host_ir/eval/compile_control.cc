@@ -86,6 +86,8 @@ Status Compiler::CompileView(const ir::Op& op) {
     HIR_ASSIGN(const int had, ProductSlot(before));
     HIR_ASSIGN(const int has, ProductSlot(after));
     if (had != has) view.equal.emplace_back(had, has);
+  } else if (code == HostOp::kViewPermute) {
+    seen = Permute(region, op.Ints("dims"));
   } else {
     const bool slice = code == HostOp::kViewSlice;
     const ir::Expr* begin = pool_.Import(op.ExprOf(slice ? "from" : "index"));

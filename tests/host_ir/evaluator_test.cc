@@ -155,6 +155,29 @@ TEST(Evaluator, SplitOfAStridedView) {
   EXPECT_EQ(params[0][1], (Values{1, 2, 9, 10, 5, 6, 13, 14}));
 }
 
+// Columns of %x in the place of rows, and the same of the result. %one is the identity.
+TEST(Evaluator, PermutedViews) {
+  const auto program = LoadFinished(R"(host @p(%x: i64[3, i0, 2], %y: i64[2, 2, 3], %one: i64[2, 2]) {
+  %c: i64[3, 2, 2] = view_slice(%x) {axis=1, from=1, to=3}
+  %from: i64[2, 3, 2] = view_permute(%c) {dims=[1, 0, 2]}
+  %to: i64[2, 3, 2] = view_permute(%y) {dims=[0, 2, 1]}
+  for() {begin=0, end=2, step=1} { |%i: index|
+    %row: i64[3, 2] = view_select(%from) {axis=0, index=%i}
+    %made: i64[3, 2] = view_select(%to) {axis=0, index=%i}
+    library(%row, %one, %made) {op=matmul, inputs=2, stream=0}
+  }
+  return %y
+})");
+  ASSERT_NE(program, nullptr);
+  StridedProducts products;
+  const auto params = Results({.program = program.get(), .symbols = {4}, .libraries = &products, .params = [](int64_t) {
+                                 Values x;
+                                 for (int64_t i = 0; i < 24; ++i) x.push_back(i);
+                                 return std::vector<Values>{x, Values(12), {1, 0, 0, 1}};
+                               }});
+  EXPECT_EQ(params[0][1], (Values{2, 10, 18, 3, 11, 19, 4, 12, 20, 5, 13, 21}));
+}
+
 TEST(Evaluator, BetweenMeshes) {
   const auto program = LoadFinished(R"(mesh @a = [0, 1]
 mesh @b = [3, 0]

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <set>
 
 #include "csrc/base/prng.h"
@@ -70,10 +71,15 @@ class Views {
   void Step(Region& region) {
     const int64_t axis = random_.Below(std::ssize(region.axes));
     const Expr* extent = region.axes[static_cast<size_t>(axis)].extent;
-    const int64_t kind = random_.Below(7);
+    const int64_t kind = random_.Below(8);
     if (kind < 5) {
       const int64_t from = random_.Below(5);
       region = Slice(pool_, region, axis, Place(extent, from), Place(extent, random_.Between(from, 4)));
+    } else if (kind == 7) {
+      std::vector<int64_t> dims(region.axes.size());
+      std::iota(dims.begin(), dims.end(), 0);
+      std::swap(dims[static_cast<size_t>(axis)], dims.back());
+      region = Permute(region, dims);
     } else if (kind < 6 && extent->IsConst() && extent->value > 0) {
       region = Select(pool_, region, axis, pool_.Const(random_.Below(extent->value)));
     } else if (IsContiguous(pool_, region)) {

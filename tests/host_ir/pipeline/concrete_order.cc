@@ -112,6 +112,13 @@ class ConcreteWalk {
     }
     if (name == "view_slice" || name == "view_select") return Take(op);
     if (name == "view_reshape") return Reshape(op);
+    if (name == "view_permute") {
+      View view = views_.at(op.operands[0]);
+      const std::vector<Dim> dims = view.dims;
+      for (size_t i = 0; i < dims.size(); ++i) view.dims[i] = dims[static_cast<size_t>(op.Ints("dims")[i])];
+      views_[op.results[0]] = std::move(view);
+      return {};
+    }
     if (!IsQueued(op)) return Unimplemented(Cat(name, " is not followed"));
     return AddEvent(op);
   }
