@@ -143,6 +143,11 @@ class Generator {
   void Reduce(std::string_view name);
   void Matmul();
   void Linear();
+  // An input that the program sees as one of these axes: perhaps after a slice and a permute, of memory in another
+  // order and with more around.
+  Item ViewedParam(DType dtype, const std::vector<ir::Axis>& axes);
+  // The item in another order of its axes, perhaps.
+  Item Reordered(const Item& x);
   Item Contract(std::string_view name, std::vector<Item> operands, int64_t length);
 
   // generator_grouped.cc

@@ -20,7 +20,7 @@ void Generator::Attention(FusionOp op) {
     q = NewParam(RandomFloat(), {{ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 5))},
                                  {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 6))}});
   }
-  q = Tame(q, 2);
+  q = Reordered(Tame(q, 2));
   const std::vector<ir::Axis> axes = AxesOf(q.value);
   const ir::Axis m = axes[axes.size() - 2], d = {ir::AxisKind::kIteration, axes.back().extent};
   const auto sized = [&](int64_t most) {
@@ -34,7 +34,7 @@ void Generator::Attention(FusionOp op) {
     made.insert(made.end(), own.begin(), own.end());
     return made;
   };
-  const Item k = NewParam(q.dtype(), with_leading({n, d})), v = NewParam(q.dtype(), with_leading({n, e}));
+  const Item k = ViewedParam(q.dtype(), with_leading({n, d})), v = ViewedParam(q.dtype(), with_leading({n, e}));
   std::vector<Item> mask;
   const ir::Axis one = {ir::AxisKind::kIteration, graph_->exprs().Const(1)};
   const ir::Axis row = Chance(30) ? one : ir::Axis{ir::AxisKind::kIteration, m.extent};
@@ -64,7 +64,7 @@ void Generator::Attention(FusionOp op) {
   if (op == FusionOp::kAttention || hides) {
     const bool wants_lse = !hides && Chance(40);
     if (!wants_lse || Chance(50))
-      Add(emit("attention", "values", {q, k, v}, 2, 0), v.bound, v.bound * weight + v.error);
+      Reordered(Add(emit("attention", "values", {q, k, v}, 2, 0), v.bound, v.bound * weight + v.error));
     if (wants_lse) Add(emit("attention", "lse", {q, k, v}, 1, 0), score + std::log(size_of(n)), wrong + unit);
     if (op == FusionOp::kAttention) return;
     mask.clear();
@@ -73,8 +73,8 @@ void Generator::Attention(FusionOp op) {
   std::vector<ir::Axis> rows = AxesOf(lse.value);
   for (ir::Axis& axis : rows) axis.kind = ir::AxisKind::kIteration;
   rows.push_back(e);
-  const Item values = NewParam(q.dtype(), rows);
-  const Item gradient = NewParam(q.dtype(), rows);
+  const Item values = ViewedParam(q.dtype(), rows);
+  const Item gradient = ViewedParam(q.dtype(), rows);
   const std::vector<Item> operands = {q, k, v, gradient, lse, values};
   const double of_weight = size_of(e) * gradient.bound * (v.bound + values.bound);
   const double of_score = of_weight * (weight + 2 * unit);

@@ -298,6 +298,40 @@ void Generator::Reduce(std::string_view name) {
   }
 }
 
+Item Generator::ViewedParam(DType dtype, const std::vector<ir::Axis>& axes) {
+  if (axes.size() < 2 || Chance(50)) return NewParam(dtype, axes);
+  Ints dims(axes.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  for (size_t i = dims.size(); i > 1 && Chance(80); --i)
+    std::swap(dims[i - 1], dims[static_cast<size_t>(rng_.Below(static_cast<int64_t>(i)))]);
+  std::vector<ir::Axis> stored(axes.size());
+  for (size_t i = 0; i < dims.size(); ++i) stored[static_cast<size_t>(dims[i])] = axes[i];
+  Exprs start, end;
+  bool sliced = false;
+  for (ir::Axis& axis : stored) {
+    const int64_t before = Chance(30) ? rng_.Between(1, 2) : 0;
+    start.push_back(graph_->exprs().Const(axis.extent->IsConst() ? before : 0));
+    end.push_back(axis.extent);
+    if (before == 0 || !axis.extent->IsConst()) continue;
+    end.back() = graph_->exprs().Const(axis.extent->value + before);
+    axis = {ir::AxisKind::kIteration, graph_->exprs().Const(axis.extent->value + 2 * before)};
+    sliced = true;
+  }
+  Item x = NewParam(dtype, stored);
+  if (sliced)
+    x = AddExact(Emit("slice", {x.value}, {{"start", Copy(start)}, {"end", Copy(end)}, {"strides", Copy(Ints())}}),
+                 x.bound, x.error);
+  return AddExact(Emit("permute", {x.value}, {{"dims", Copy(dims)}}), x.bound, x.error);
+}
+
+Item Generator::Reordered(const Item& x) {
+  if (AxesOf(x.value).size() < 2 || Chance(70)) return x;
+  Ints dims(AxesOf(x.value).size());
+  std::iota(dims.begin(), dims.end(), 0);
+  std::swap(dims[dims.size() - 1 - static_cast<size_t>(rng_.Below(2))], dims[0]);
+  return Add(Emit("permute", {x.value}, {{"dims", Copy(dims)}}), x.bound, x.error);
+}
+
 Item Generator::Contract(std::string_view name, std::vector<Item> operands, int64_t length) {
   std::vector<ir::Value*> values;
   for (const Item& item : operands) values.push_back(item.value);
@@ -321,7 +355,7 @@ void Generator::Matmul() {
     x = NewParam(RandomFloat(), {{ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 5))},
                                  {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 8))}});
   }
-  x = Tame(x, 4);
+  x = Reordered(Tame(x, 4));
   const std::vector<ir::Axis> axes = AxesOf(x.value);
   std::vector<ir::Axis> other;
   // Leading axes of the right operand: those of the left, some as extent 1, some missing.
@@ -334,8 +368,8 @@ void Generator::Matmul() {
   const int64_t length = ShapeOf(x.value).back();
   if (length == 0) other.back().kind = ir::AxisKind::kIteration;
   if (!column) other.push_back({ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 6))});
-  const Item y = NewParam(x.dtype(), other);
-  Contract("matmul", {x, y}, length);
+  const Item y = ViewedParam(x.dtype(), other);
+  Reordered(Contract("matmul", {x, y}, length));
 }
 
 void Generator::Linear() {
@@ -344,12 +378,12 @@ void Generator::Linear() {
   };
   Item x = Pick(fits, RandomFloat());
   if (!fits(x)) x = NewParam(RandomFloat(), {{ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 8))}});
-  x = Tame(x, 4);
+  x = Reordered(Tame(x, 4));
   const ir::Axis out = {ir::AxisKind::kIteration, ExtentOfSize(rng_.Between(1, 6))};
-  std::vector<Item> operands = {x,
-                                NewParam(x.dtype(), {out, {ir::AxisKind::kIteration, AxesOf(x.value).back().extent}})};
+  std::vector<Item> operands = {
+      x, ViewedParam(x.dtype(), {out, {ir::AxisKind::kIteration, AxesOf(x.value).back().extent}})};
   if (Chance(50)) operands.push_back(NewParam(x.dtype(), {out}));
-  Contract("linear", operands, ShapeOf(x.value).back());
+  Reordered(Contract("linear", operands, ShapeOf(x.value).back()));
 }
 
 }  // namespace hir::testing

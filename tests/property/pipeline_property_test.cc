@@ -9,6 +9,7 @@
 #include "csrc/codegen/gpu/gpu.h"
 #include "csrc/fusion/interpret/interpret.h"
 #include "csrc/ir/clone.h"
+#include "host_ir/host_ops.h"
 #include "tests/property/program_generator.h"
 #include "tests/property/run_on_ranks.h"
 #include "tests/property/sharded_programs.h"
@@ -58,6 +59,10 @@ TEST_P(Pipeline, PlansEveryProgram) {
         for (const codegen::Launch& launch : kernel.launches)
           features["inputs written where they are read"] += std::ssize(launch.in_place);
       }
+      ir::ForEachOp(made->host->body, [&](const ir::Op* op) {
+        if (host::CodeOf(*op) == host::HostOp::kViewPermute) ++features["permutes that calls read or write through"];
+        if (host::CodeOf(*op) == host::HostOp::kViewSlice) ++features["slices that calls read"];
+      });
       for (const ir::Output& output : made->host->outputs)
         features["outputs that may lie in an input"] += output.alias != nullptr ? 1 : 0;
     }
