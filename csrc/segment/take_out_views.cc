@@ -18,10 +18,10 @@ using ir::Value;
 
 class TakingOut {
  public:
-  TakingOut(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const Op&)>& is_view)
+  TakingOut(ir::Graph& graph, std::vector<Group>& groups, const ViewRules& rules)
       : graph_(graph),
         groups_(groups),
-        is_view_(is_view),
+        rules_(rules),
         uses_(ir::UsesOf(graph)),
         before_(groups.size()),
         behind_(groups.size()),
@@ -35,11 +35,7 @@ class TakingOut {
   Status Run() {
     for (size_t i = 0; i < groups_.size(); ++i) {
       const auto is_pure = [](const Op* op) { return op->info->effects == ir::kPure; };
-      const auto is_view = [this](const Op* op) { return is_view_(*op); };
-      if (!std::ranges::all_of(groups_[i].ops, is_pure)) continue;
-      const bool is_returned =
-          std::ranges::any_of(groups_[i].outputs, [this](const Value* output) { return IsReturned(output); });
-      if (std::ranges::all_of(groups_[i].ops, is_view) && !is_returned) continue;
+      if (!std::ranges::all_of(groups_[i].ops, is_pure) || IsViews(i)) continue;
       HIR_TRY(TakeOutOf(i));
     }
     if (!changed_) return {};
@@ -60,10 +56,22 @@ class TakingOut {
                                [&](const Op* reader) { return IsOf(group, reader); });
   }
 
+  // Whether it is nothing but views of what others make.
+  bool IsViews(size_t group) const {
+    const auto is_view = [this](const Op* op) { return rules_.is_strided_view(*op); };
+    if (!std::ranges::all_of(groups_[group].ops, is_view)) return false;
+    return std::ranges::all_of(groups_[group].outputs, [&](const Value* output) {
+      const std::vector<Op*> views = ViewsBehind(group, output);
+      if (views.empty()) return false;
+      const Op* const first = views.back()->operands[0]->def;
+      return first == nullptr || !IsOf(group, first);
+    });
+  }
+
   // The ops from `output` back to what is no view, not of this group, or returned: that has memory of its own.
-  std::vector<Op*> ViewsBehind(size_t group, const Value* output) const {
+  std::vector<Op*> ViewsBehind(size_t group, const Value* output, const std::function<bool(const Op&)>& is_view) const {
     std::vector<Op*> views;
-    for (const Value* value = output; value->def != nullptr && IsOf(group, value->def) && is_view_(*value->def);
+    for (const Value* value = output; value->def != nullptr && IsOf(group, value->def) && is_view(*value->def);
          value = value->def->operands[0]) {
       if (IsReturned(value)) break;
       views.push_back(value->def);
@@ -71,12 +79,24 @@ class TakingOut {
     return views;
   }
 
+  // Those in any order where all readers take them so.
+  std::vector<Op*> ViewsBehind(size_t group, const Value* output) const {
+    std::vector<Op*> plain = ViewsBehind(group, output, rules_.is_view);
+    std::vector<Op*> strided = ViewsBehind(group, output, rules_.is_strided_view);
+    if (strided.size() == plain.size()) return plain;
+    std::vector<Op*> readers = uses_[static_cast<size_t>(output->id)];
+    std::erase_if(readers, [&](const Op* reader) { return IsOf(group, reader); });
+    const std::vector<Op*> forward(strided.rbegin(), strided.rend());
+    return rules_.are_read_in_place(forward, readers) ? strided : plain;
+  }
+
   // Whether `output` is returned, and a view of what is computed for itself. On its own such a view costs nothing: the
   // value is written into the output's memory.
   bool IsReturnedView(const Value* output) const {
-    if (!IsReturned(output) || !is_view_(*output->def)) return false;
+    if (!IsReturned(output) || !rules_.is_view(*output->def)) return false;
     const Value* const root = output->def->operands[0];
-    return root->def != nullptr && !is_view_(*root->def) && !IsReturned(root) && !written_elsewhere_.contains(root);
+    return root->def != nullptr && !rules_.is_view(*root->def) && !IsReturned(root) &&
+           !written_elsewhere_.contains(root);
   }
 
   void SetApart(size_t group, const Value* output, std::vector<Op*>& where) {
@@ -175,7 +195,7 @@ class TakingOut {
 
   ir::Graph& graph_;
   std::vector<Group>& groups_;
-  const std::function<bool(const Op&)>& is_view_;
+  const ViewRules& rules_;
   const std::vector<std::vector<Op*>> uses_;        // By value id, before anything was taken out.
   std::unordered_map<const Op*, size_t> group_of_;  // Lookups only, as is the next.
   std::unordered_set<const Op*> replaced_;
@@ -187,8 +207,8 @@ class TakingOut {
 
 }  // namespace
 
-Status TakeOutViews(ir::Graph& graph, std::vector<Group>& groups, const std::function<bool(const ir::Op&)>& is_view) {
-  return TakingOut(graph, groups, is_view).Run();
+Status TakeOutViews(ir::Graph& graph, std::vector<Group>& groups, const ViewRules& rules) {
+  return TakingOut(graph, groups, rules).Run();
 }
 
 }  // namespace hir::segment

@@ -15,6 +15,7 @@
 #include "host_ir/lower/overlap.h"
 #include "host_ir/lower/segmentation.h"
 #include "host_ir/lower/storage.h"
+#include "host_ir/lower/strided_views.h"
 #include "multidevice/plan/resharding.h"
 
 namespace hir::host {
@@ -27,23 +28,31 @@ using ir::Type;
 using ir::Value;
 using segment::Group;
 
-SegmentKind KindOf(const Segmented& program, const Group& group) {
+bool IsReturned(const Segmented& program, const Group& group) {
+  return std::ranges::any_of(program.graph->outputs, [&](const ir::Output& output) {
+    return std::ranges::find(group.outputs, output.value) != group.outputs.end();
+  });
+}
+
+// `uses`: of the graph.
+SegmentKind KindOf(const Segmented& program, const Group& group, std::span<const std::vector<Op*>> uses,
+                   StridedViews& strided) {
   if (group.ops[0]->info->effects & ir::kLoop) return SegmentKind::kLoop;
   if (group.ops[0]->info->effects & ir::kComm) return SegmentKind::kCommunication;
   if (group.ops[0]->info->effects & ir::kLibrary) return SegmentKind::kLibrary;
   const bool views = std::all_of(group.ops.begin(), group.ops.end(), [&](const Op* op) {
     return IsView(*op) && op->operands[0]->type->kind == ir::TypeKind::kTensor;
   });
-  if (!views) return SegmentKind::kKernel;
-  // A program's output has memory of its own. What has gaps is seen under no other shape.
-  const std::vector<ir::Output>& outputs = program.graph->outputs;
-  const bool returned =
-      std::any_of(outputs.begin(), outputs.end(),
-                  [&](const ir::Output& output) {
-                    return std::find(group.outputs.begin(), group.outputs.end(), output.value) != group.outputs.end();
-                  }) ||
+  // A program's output has memory of its own.
+  if (IsReturned(program, group)) return SegmentKind::kKernel;
+  if (!views) {
+    const bool in_place = program.calls_take_strides && strided.IsReadInPlace(group, uses);
+    return in_place ? SegmentKind::kView : SegmentKind::kKernel;
+  }
+  // What has gaps is seen under no other shape.
+  const bool has_gaps =
       std::ranges::any_of(group.inputs, [&](const Value* value) { return program.strides.contains(value); });
-  return returned ? SegmentKind::kKernel : SegmentKind::kView;
+  return has_gaps ? SegmentKind::kKernel : SegmentKind::kView;
 }
 
 // "", "tanh_gelu", "relu, tf32, x transposed".
@@ -73,9 +82,10 @@ struct Level {
   int64_t turns = 0;
   Op* outermost = nullptr;  // The outermost loop's op.
   std::vector<SegmentKind> kinds = {};
-  std::unordered_map<const Value*, Value*> buffer = {};            // Local value to host buffer.
-  std::unordered_map<const Value*, const Value*> storage_of = {};  // Value to the one whose memory it takes.
-  std::unordered_map<size_t, const Overlap*> overlap_of = {};      // Of groups, by index.
+  std::unordered_map<const Value*, Value*> buffer = {};                 // Local value to host buffer.
+  std::unordered_map<const Value*, const Value*> storage_of = {};       // Value to the one whose memory it takes.
+  std::unordered_map<const Value*, const Group*> written_through = {};  // Value to the views that its memory is of.
+  std::unordered_map<size_t, const Overlap*> overlap_of = {};           // Of groups, by index.
 };
 
 class Lowering {
@@ -109,8 +119,11 @@ class Lowering {
 
  private:
   Status LowerGroups() {
-    for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group));
+    const std::vector<std::vector<Op*>> uses = ir::UsesOf(*at_->program->graph);
+    StridedViews strided(options_.target, at_->program->strides);
+    for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group, uses, strided));
     AliasOutputs();
+    WriteThroughViews(uses, strided);
     AlternateBuffers();
     if (at_->loop == nullptr) {
       overlaps_ = FindOverlaps(*at_->program, options_.overlap);
@@ -212,6 +225,23 @@ class Lowering {
     }
   }
 
+  // A result of a library call that is only read in another order is written in that order:
+  // `%o = attention(...)  %p = permute(%o)` makes the buffer of %o a view of that of %p, and the permute nothing.
+  void WriteThroughViews(std::span<const std::vector<Op*>> uses, StridedViews& strided) {
+    if (!at_->program->calls_take_strides) return;
+    const std::vector<Group>& groups = at_->program->groups;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const Group& group = groups[i];
+      if (at_->kinds[i] != SegmentKind::kKernel || !IsChain(group, strided)) continue;
+      const Value* const from = group.inputs[0];
+      if (uses[static_cast<size_t>(from->id)].size() != 1 || at_->buffer.contains(from)) continue;
+      if (at_->storage_of.contains(from) || !IsHeldWherever(*from, *group.outputs[0])) continue;
+      if (!strided.AreWrittenInPlace(group.ops)) continue;
+      at_->written_through[from] = &group;
+      at_->kinds[i] = SegmentKind::kView;
+    }
+  }
+
   // Every second step of a ring lies where it lay two steps before. So no step is taken before that was read, however
   // far ahead of the others a stream of communications is.
   void AlternateBuffers() {
@@ -274,12 +304,30 @@ class Lowering {
   Value* Allocate(const Value* value) {
     if (const auto found = at_->buffer.find(value); found != at_->buffer.end()) return found->second;
     const Type* type = Import(*value->type);
+    if (const auto through = at_->written_through.find(value); through != at_->written_through.end())
+      return at_->buffer[value] = AllocateThrough(*through->second);
     const auto storage = at_->storage_of.find(value);
     Value* buffer = storage == at_->storage_of.end()
                         ? Memory(Largest(*type), value->name)
                         : AddOp("view_reshape", {at_->buffer.at(storage->second)}, {}, type, value->name);
     at_->buffer[value] = buffer;
     return buffer;
+  }
+
+  // Memory of what the last of these views is, seen as what the first is of.
+  Value* AllocateThrough(const Group& views) {
+    Value* buffer = Allocate(views.outputs[0]);
+    for (size_t i = views.ops.size(); i-- > 0;) buffer = SeenAs(*views.ops[i]->operands[0], buffer, *views.ops[i]);
+    return buffer;
+  }
+
+  // The operand of the view `op`, of the memory of its result.
+  Value* SeenAs(const Value& operand, Value* result, const Op& op) {
+    if (fusion::CodeOf(op) != fusion::FusionOp::kPermute)
+      return AddOp("view_reshape", {result}, {}, Import(*operand.type), operand.name);
+    const std::vector<int64_t> dims = InverseOf(op.Ints("dims"));
+    return AddOp("view_permute", {result}, {{"dims", std::span<const int64_t>(host_->Copy(dims))}},
+                 Import(*operand.type), operand.name);
   }
 
   Value* Select(Value* from, int64_t axis, const ir::Expr* index, std::string_view name) {
@@ -333,13 +381,35 @@ class Lowering {
   }
 
   void LowerViews(const Group& group) {
+    const bool is_written = at_->written_through.contains(group.inputs[0]);  // By the producer.
     for (const Op* op : group.ops) {
       const Value* result = op->results[0];
-      if (at_->buffer.contains(result)) continue;  // The output whose memory the producer has written.
-      at_->buffer[result] =
-          AddOp("view_reshape", {at_->buffer.at(op->operands[0])}, {}, Import(*result->type), result->name);
+      if (is_written || at_->buffer.contains(result)) continue;
+      at_->buffer[result] = View(*op, at_->buffer.at(op->operands[0]));
     }
     AddSegment(group, SegmentKind::kView, std::string(group.ops[0]->info->name));
+  }
+
+  // The result of the view `op`, of the memory of its operand.
+  Value* View(const Op& op, Value* operand) {
+    using fusion::FusionOp;
+    const Value& result = *op.results[0];
+    const FusionOp code = fusion::CodeOf(op);
+    if (code == FusionOp::kPermute) {
+      return AddOp("view_permute", {operand}, {{"dims", std::span<const int64_t>(host_->Copy(op.Ints("dims")))}},
+                   Import(*result.type), result.name);
+    }
+    if (code != FusionOp::kSlice) return AddOp("view_reshape", {operand}, {}, Import(*result.type), result.name);
+    std::vector<ir::Axis> axes(operand->type->axes.begin(), operand->type->axes.end());
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      const ir::Expr* const from = Import(op.Exprs("start")[axis]);
+      const ir::Expr* const to = Import(op.Exprs("end")[axis]);
+      if ((from->IsConst(0) && to == axes[axis].extent) || operand == nullptr) continue;
+      axes[axis].extent = host_->exprs().Sub(to, from);
+      operand = AddOp("view_slice", {operand}, {{"axis", static_cast<int64_t>(axis)}, {"from", from}, {"to", to}},
+                      host_->Tensor(result.type->dtype, axes), result.name);
+    }
+    return operand;
   }
 
   // Work that only part of the ranks do goes under an `if`; allocations and views stay outside,

@@ -44,8 +44,9 @@ struct StreamLoop;
 struct Segmented {
   ir::Graph* graph = nullptr;
   std::vector<segment::Group> groups;
-  std::vector<StreamLoop> loops;  // Of its stream_loop ops, by their attribute.
-  codegen::Strides strides;       // Of parameters and outputs that have gaps.
+  std::vector<StreamLoop> loops;    // Of its stream_loop ops, by their attribute.
+  codegen::Strides strides;         // Of parameters and outputs that have gaps.
+  bool calls_take_strides = false;  // Library calls read and write permutes and slices where they lie.
 };
 
 // The program of one iteration: a local program of its own, over sizes and the loop's index ("%i0").

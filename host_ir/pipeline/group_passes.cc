@@ -13,6 +13,7 @@
 #include "csrc/segment/take_out_views.h"
 #include "host_ir/lower/products.h"
 #include "host_ir/lower/storage.h"
+#include "host_ir/lower/strided_views.h"
 
 namespace hir::host {
 namespace {
@@ -44,8 +45,15 @@ std::function<bool(const ir::Op&)> IsViewIn(const Segmented& program) {
   };
 }
 
-Status TakeOutViewsOfGroups(Segmented& program, const GroupOptions&) {
-  return segment::TakeOutViews(*program.graph, program.groups, IsViewIn(program));
+Status TakeOutViewsOfGroups(Segmented& program, const GroupOptions& options) {
+  program.calls_take_strides = true;
+  StridedViews views(options.target, program.strides);
+  const segment::ViewRules rules = {
+      .is_view = IsViewIn(program),
+      .is_strided_view = [&views](const ir::Op& op) { return views.IsView(op); },
+      .are_read_in_place = [&views](std::span<ir::Op* const> chain,
+                                    std::span<ir::Op* const> readers) { return views.AreReadInPlace(chain, readers); }};
+  return segment::TakeOutViews(*program.graph, program.groups, rules);
 }
 
 Status RematerializeGroups(Segmented& program, const GroupOptions& options) {

@@ -89,11 +89,18 @@ class Floor {
   int64_t StorageBytes(const Value* value) const { return segment::StorageBytes(*value, sizes_); }
   SegmentKind KindOf(const Op& op) const { return kind_.at(&op); }
 
-  // The memory that `value` is a view of.
+  bool IsView(const Value* value) const { return value->def != nullptr && KindOf(*value->def) == SegmentKind::kView; }
+
+  // The memory that `value` is all of, under another shape perhaps.
   const Value* Root(const Value* value) const {
-    while (value->def != nullptr && KindOf(*value->def) == SegmentKind::kView &&
-           StorageBytes(value) == StorageBytes(value->def->operands[0]))
+    while (IsView(value) && StorageBytes(value) == StorageBytes(value->def->operands[0]))
       value = value->def->operands[0];
+    return value;
+  }
+
+  // The memory that `value` is a part of.
+  const Value* MemoryOf(const Value* value) const {
+    while (IsView(value)) value = value->def->operands[0];
     return value;
   }
 
@@ -102,7 +109,7 @@ class Floor {
   }
 
   int PassOf(const Value* value) const {
-    const auto found = pass_.find(Root(value));
+    const auto found = pass_.find(MemoryOf(value));
     return found == pass_.end() ? 0 : found->second;
   }
 
@@ -111,8 +118,8 @@ class Floor {
 
   // `value` is in memory when all is over.
   void Need(const Value* value) {
-    const Value* const root = Root(value);
-    if (IsComputed(root) && IsTensor(root)) needed_.insert(root);
+    const Value* const memory = MemoryOf(value);
+    if (IsComputed(memory) && IsTensor(memory)) needed_.insert(memory);
   }
 
   void Visit(Op& op) {

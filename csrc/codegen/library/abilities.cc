@@ -44,4 +44,20 @@ bool HasEpilogue(Provider provider, Epilogue epilogue, DType dtype) {
   return false;
 }
 
+bool ReadsInPlace(Provider provider, const Placing& placing, bool joins_rows) {
+  if (!placing.columns_are_dense && !placing.rows_are_dense) return false;
+  if (joins_rows && !placing.rows_go_on) return false;
+  // cuBLASLt has one stride of batches: others are calls of their own.
+  return provider == Provider::kOneDnn || (placing.batches <= 1 && placing.is_aligned);
+}
+
+bool WritesInPlace(Provider provider, const Placing& placing, bool joins_rows) {
+  return placing.columns_are_dense && ReadsInPlace(provider, placing, joins_rows);
+}
+
+bool AttendsInPlace(bool is_gpu, const Placing& placing) {
+  // cuDNN has batches and heads, each with a stride.
+  return placing.columns_are_dense && (!is_gpu || (placing.batches <= 2 && placing.is_aligned));
+}
+
 }  // namespace hir::codegen::library

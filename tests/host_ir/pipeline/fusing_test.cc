@@ -180,6 +180,80 @@ fusion @f(%x: f32[6, 4], %w: f32[4, 4]) {
   EXPECT_EQ(Work(plan), "linear linear");
 }
 
+// Attention whose heads lie within tokens, of one sequence or of `batch`.
+std::string OfHeads(const std::string& dtype, const std::string& batch) {
+  std::string text = R"(
+fusion @f(%x: T[B, 128, 192], %w: T[64, 64]) {
+  %q_part = slice(%x) {start=[0, 0, 0], end=[B, 128, 64], strides=[1, 1, 1]}
+  %k_part = slice(%x) {start=[0, 0, 64], end=[B, 128, 128], strides=[1, 1, 1]}
+  %v_part = slice(%x) {start=[0, 0, 128], end=[B, 128, 192], strides=[1, 1, 1]}
+  %q_tokens = reshape(%q_part) {shape=[B, 128, 4, 16]}
+  %k_tokens = reshape(%k_part) {shape=[B, 128, 4, 16]}
+  %v_tokens = reshape(%v_part) {shape=[B, 128, 4, 16]}
+  %q = permute(%q_tokens) {dims=[0, 2, 1, 3]}
+  %k = permute(%k_tokens) {dims=[0, 2, 3, 1]}
+  %v = permute(%v_tokens) {dims=[0, 2, 1, 3]}
+  %s = matmul(%q, %k)
+  %p = exp(%s)
+  %o = matmul(%p, %v)
+  %tokens = permute(%o) {dims=[0, 2, 1, 3]}
+  %joined = reshape(%tokens) {shape=[B, 128, 64]}
+  %y = linear(%joined, %w)
+  return %y
+})";
+  const auto replace = [&text](const std::string& from, const std::string& to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  };
+  replace(" T[", " " + dtype + "[");
+  replace("[B, ", "[" + batch + ", ");
+  return text;
+}
+
+TEST(Views, ProductsReadAndWriteHeadsWithinTokens) {
+  EXPECT_EQ(Work(Plan(OfHeads("f32", "2"))), "matmul k0 matmul linear");
+  EXPECT_EQ(Work(Plan(OfHeads("f32", "i0"))), "matmul k0 matmul linear");
+}
+
+// One stride leads from batch to batch there: that of heads, if there is one sequence.
+TEST(Views, OnGpusProductsDoForOneSequence) {
+  const auto work = [](const std::string& batch) {
+    auto graph = ir::Parse(OfHeads("f32", batch), fusion::kFusionOps);
+    EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+    auto plan = PlanProgram(std::move(*graph), {.num_devices = 1, .target = codegen::kHopper});
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return Work(*plan);
+  };
+  EXPECT_EQ(work("1"), "matmul k0 matmul linear");
+  EXPECT_NE(work("2"), "matmul k0 matmul linear");
+}
+
+TEST(Views, OthersHaveTheirOrderStored) {
+  const auto work = [](const std::string& ops) {
+    return Work(Plan(base::Cat("fusion @f(%x: f32[6, 5, 4], %w: f32[4, 4], %v: f32[6, 4, 3]) {\n", ops, "}\n")));
+  };
+  const std::string permuted = "  %z = permute(%x) {dims=[1, 0, 2]}\n  %y = linear(%z, %w)\n";
+  // Rows that are not evenly apart would be as many products.
+  EXPECT_EQ(work(permuted + "  return %y\n"), "k0 linear");
+  // A slice's rows are.
+  const std::string sliced = "  %z = slice(%x) {start=[0, 0, 0], end=[6, 5, 2], strides=[1, 1, 1]}\n";
+  const std::string weight = "  %u = slice(%w) {start=[0, 0], end=[4, 2], strides=[1, 1]}\n  %y = linear(%z, %u)\n";
+  EXPECT_EQ(work(sliced + weight + "  return %y\n"), "linear");
+  // Somebody else has it in memory.
+  EXPECT_EQ(work(sliced + weight + "  return %y, %z\n"), "k0 linear");
+  // Every second element of a row is nothing that a library knows.
+  const std::string second = "  %z = slice(%x) {start=[0, 0, 0], end=[6, 5, 4], strides=[1, 1, 2]}\n";
+  EXPECT_EQ(work(second + weight + "  return %y\n"), "k0 linear");
+  // Joined axes have to lie behind each other.
+  EXPECT_EQ(work("  %t = permute(%x) {dims=[1, 0, 2]}\n  %z = reshape(%t) {shape=[5, 24]}\n"
+                 "  %u = reshape(%v) {shape=[24, 3]}\n  %y = matmul(%z, %u)\n  return %y\n"),
+            "k0 matmul");
+  // Of batches any stride may lead to the next.
+  EXPECT_EQ(work("  %t = permute(%x) {dims=[0, 2, 1]}\n  %z = permute(%x) {dims=[1, 0, 2]}\n"
+                 "  %u = permute(%t) {dims=[2, 1, 0]}\n  %y = matmul(%z, %u)\n  return %y\n"),
+            "matmul");
+}
+
 TEST(Views, AnInputsReshapeIsStoredNowhere) {
   const ProgramPlan plan = Plan(R"(
 fusion @f(%x: f32[6, 4], %v: f32[2, 3, 4], %w: f32[12, 12]) {

@@ -1,0 +1,181 @@
+#include "host_ir/lower/strided_views.h"
+
+#include <algorithm>
+
+#include "csrc/base/dtype.h"
+#include "csrc/codegen/library/abilities.h"
+#include "csrc/fusion/epilogue.h"
+#include "csrc/fusion/fusion_ops.h"
+#include "host_ir/lower/storage.h"
+#include "host_ir/shapes.h"
+
+namespace hir::host {
+namespace {
+
+using codegen::library::Placing;
+using fusion::FusionOp;
+using ir::Op;
+using ir::Value;
+
+bool IsPlainSlice(const Op& op) {
+  return fusion::CodeOf(op) == FusionOp::kSlice &&
+         std::ranges::all_of(op.Ints("strides"), [](int64_t step) { return step == 1; });
+}
+
+std::optional<Region> Through(ir::ExprPool& pool, const Region& region, const Op& op) {
+  if (fusion::CodeOf(op) == FusionOp::kPermute) return Permute(region, op.Ints("dims"));
+  if (!IsPlainSlice(op)) return Reshape(pool, region, *op.results[0]->type, StoredExtents(pool, *op.results[0]->type));
+  Region part = region;
+  for (size_t axis = 0; axis < region.axes.size(); ++axis) {
+    const ir::Expr* const from = pool.Import(op.Exprs("start")[axis]);
+    const ir::Expr* const to = pool.Import(op.Exprs("end")[axis]);
+    if (from->IsConst(0) && to == region.axes[axis].extent) continue;
+    part = Slice(pool, part, static_cast<int64_t>(axis), from, to);
+  }
+  return part;
+}
+
+// From the result to the operand.
+std::optional<Region> BackThrough(ir::ExprPool& pool, const Region& region, const Op& op) {
+  if (fusion::CodeOf(op) == FusionOp::kPermute) return Permute(region, InverseOf(op.Ints("dims")));
+  if (IsPlainSlice(op)) return std::nullopt;  // The rest would have no place.
+  const ir::Type& type = *op.operands[0]->type;
+  return Reshape(pool, region, type, StoredExtents(pool, type));
+}
+
+// Whether axes [begin, end) go on in each other, as one axis.
+bool AreOne(ir::ExprPool& pool, const Region& region, size_t begin, size_t end) {
+  const ViewAxis* inner = nullptr;
+  for (size_t i = end; i-- > begin;) {
+    const ViewAxis& axis = region.axes[i];
+    if (axis.extent->IsConst(1)) continue;
+    if (inner != nullptr && axis.stride != pool.Mul(inner->stride, inner->extent)) return false;
+    inner = &axis;
+  }
+  return true;
+}
+
+// Of a tensor of two axes or more, the last two a matrix.
+Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
+  const size_t rank = region.axes.size();
+  const auto is_dense = [&](size_t axis) {
+    return region.axes[axis].extent->IsConst(1) || region.axes[axis].stride->IsConst(1);
+  };
+  // A vector of 16 bytes, as GPUs load them; of sizes that are not known it is not known.
+  const ir::Expr* const vector = pool.Const(std::max<int64_t>(16 / DTypeBytes(dtype), 1));
+  const auto is_askew = [&](const ir::Expr* elements) {
+    const ir::Expr* const rest = pool.Mod(elements, vector);
+    return rest->IsConst() && !rest->IsConst(0);
+  };
+  bool is_aligned = !is_askew(region.offset);
+  size_t batches = 0;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    if (region.axes[axis].extent->IsConst(1)) continue;
+    is_aligned &= region.axes[axis].stride->IsConst(1) || !is_askew(region.axes[axis].stride);
+    batches += axis + 2 < rank ? 1 : 0;
+  }
+  return {.columns_are_dense = is_dense(rank - 1),
+          .rows_are_dense = is_dense(rank - 2),
+          .batches = AreOne(pool, region, 0, rank - 2) ? std::min<size_t>(batches, 1) : batches,
+          .rows_go_on = AreOne(pool, region, 0, rank - 1),
+          .is_aligned = is_aligned};
+}
+
+bool HasAxes(const Value& value, size_t least) { return ir::ValueAxes(*value.type).size() >= least; }
+
+// Its matrices are one, for all rows of the other operand.
+bool HasOneMatrix(const Op& product) { return !HasAxes(*product.operands[1], 3); }
+
+bool TakesOperand(const codegen::Target& target, const Op& call, size_t operand, const Placing& placing) {
+  using codegen::library::Provider;
+  const bool is_gpu = target.kind == codegen::Target::Kind::kGpu;
+  const FusionOp code = fusion::CodeOf(call);
+  if (fusion::IsProduct(code)) {
+    if (operand > 1 || !HasAxes(*call.operands[0], 2) || !HasAxes(*call.operands[1], 2)) return false;
+    const bool joins_rows = operand == 0 && HasOneMatrix(call);
+    return ReadsInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, joins_rows);
+  }
+  constexpr size_t kLse = 4, kMask = 6;
+  const bool is_mask = operand == (code == FusionOp::kAttention ? 3 : kMask);
+  return fusion::IsAttention(code) && operand != kLse && !is_mask && AttendsInPlace(is_gpu, placing);
+}
+
+bool WritesResult(const codegen::Target& target, const Op& call, const Placing& placing) {
+  using codegen::library::Provider;
+  const bool is_gpu = target.kind == codegen::Target::Kind::kGpu;
+  const FusionOp code = fusion::CodeOf(call);
+  if (fusion::IsProduct(code)) {
+    // Biases and activations may be passes of their own, over all of the result's memory.
+    const bool is_plain = call.operands.size() == 2 && call.Name("epilogue") == fusion::kNoEpilogue;
+    return is_plain && HasAxes(*call.operands[0], 2) && HasAxes(*call.operands[1], 2) &&
+           WritesInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, HasOneMatrix(call));
+  }
+  return fusion::IsAttention(code) && call.Name("result") != "lse" && AttendsInPlace(is_gpu, placing);
+}
+
+}  // namespace
+
+std::vector<int64_t> InverseOf(std::span<const int64_t> dims) {
+  std::vector<int64_t> inverse(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) inverse[static_cast<size_t>(dims[i])] = static_cast<int64_t>(i);
+  return inverse;
+}
+
+bool StridedViews::IsView(const Op& op) const {
+  if (op.operands.size() != 1 || op.operands[0]->type->kind != ir::TypeKind::kTensor) return false;
+  if (strides_.contains(op.operands[0]) || strides_.contains(op.results[0])) return false;
+  return host::IsView(op) || fusion::CodeOf(op) == FusionOp::kPermute || IsPlainSlice(op);
+}
+
+bool StridedViews::AreReadInPlace(std::span<Op* const> views, std::span<Op* const> readers) {
+  const Value& result = *views.back()->results[0];
+  if (readers.empty() || !HasAxes(result, 2)) return false;
+  std::optional<Region> region = WholeOf(pool_, *views[0]->operands[0]);
+  for (const Op* view : views) {
+    region = Through(pool_, *region, *view);
+    if (!region) return false;
+  }
+  const Placing placing = PlacingOf(pool_, *region, result.type->dtype);
+  return std::ranges::all_of(readers, [&](const Op* reader) {
+    for (size_t i = 0; i < reader->operands.size(); ++i) {
+      if (reader->operands[i] == &result && !TakesOperand(target_, *reader, i, placing)) return false;
+    }
+    return true;
+  });
+}
+
+bool StridedViews::AreWrittenInPlace(std::span<Op* const> views) {
+  const Value& made = *views[0]->operands[0];
+  if (made.def == nullptr || !HasAxes(made, 2)) return false;
+  std::optional<Region> region = WholeOf(pool_, *views.back()->results[0]);
+  for (size_t i = views.size(); i-- > 0;) {
+    region = BackThrough(pool_, *region, *views[i]);
+    if (!region) return false;
+  }
+  return WritesResult(target_, *made.def, PlacingOf(pool_, *region, made.type->dtype));
+}
+
+bool StridedViews::IsReadInPlace(const segment::Group& group, std::span<const std::vector<Op*>> uses) {
+  if (!std::ranges::all_of(group.ops, [this](const Op* op) { return IsView(*op); })) return false;
+  const auto is_inside = [&](const Op* op) { return std::ranges::find(group.ops, op) != group.ops.end(); };
+  return std::ranges::all_of(group.outputs, [&](const Value* output) {
+    std::vector<Op*> views;
+    for (const Value* value = output; value->def != nullptr && is_inside(value->def); value = value->def->operands[0])
+      views.insert(views.begin(), value->def);
+    std::vector<Op*> readers = uses[static_cast<size_t>(output->id)];
+    std::erase_if(readers, is_inside);
+    return AreReadInPlace(views, readers);
+  });
+}
+
+bool IsChain(const segment::Group& group, const StridedViews& views) {
+  if (group.inputs.size() != 1 || group.outputs.size() != 1) return false;
+  const Value* from = group.inputs[0];
+  for (const Op* op : group.ops) {
+    if (!views.IsView(*op) || op->operands[0] != from) return false;
+    from = op->results[0];
+  }
+  return from == group.outputs[0];
+}
+
+}  // namespace hir::host
