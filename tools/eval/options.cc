@@ -98,6 +98,12 @@ constexpr Row kRows[] = {
     {"--overlap", "WHICH,...", &SetOverlaps,
      "products run in parts beside their communications: where it pays (chosen, the default), always, or never; of "
      "several each is a run of its own"},
+    {"--without", "PASS,...",
+     [](Options& o, std::string_view v) {
+       o.without = v;
+       return Status();
+     },
+     "passes that planning leaves out, as with hostir-opt --without, to see what they bring"},
     {"--threads", "N", [](Options& o, std::string_view v) { return SetInt(o.threads, v, 1, 1024); },
      "threads of a CPU rank (1)"},
     {"--repeat", "N", [](Options& o, std::string_view v) { return SetInt(o.repeat, v, 0, kSamplesMax); },

@@ -37,6 +37,7 @@ struct Options {
   bool tf32 = false;
   bool nvlink_multicast = false;
   bool peer_memory = true;
+  std::string without;  // Passes of the pipeline, "take_out_views,forward"; empty: none.
   std::vector<host::OverlapChoice> overlaps = {host::OverlapChoice::kChosen};  // A plan of each program for each.
   bool explain = false;
   std::string json;

@@ -92,7 +92,8 @@ Result<Planned> Plan(const Options& options, host::OverlapChoice overlap, std::s
   HIR_ASSIGN(host::ProgramPlan plan, host::PlanProgram(std::move(graph), {.num_devices = num_ranks,
                                                                           .target = target,
                                                                           .sizes = {sizes.begin(), sizes.end()},
-                                                                          .overlap = overlap}));
+                                                                          .overlap = overlap,
+                                                                          .without = options.without}));
   // Planning may have found sizes equal.
   HIR_ASSIGN(sizes, inputs.BindSizes(TypesOf(plan.local.inputs)));
   HIR_TRY(CheckGuards(*plan.host, sizes));
