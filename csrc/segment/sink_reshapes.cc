@@ -87,6 +87,9 @@ class Sinking {
   Status Run() {
     for (Op* op = graph_.body.first; op != nullptr;) {
       Op* const next = op->next;
+      if (MayReduceSource(*op)) {
+        HIR_ASSIGN(op, ReduceSource(op));
+      }
       Value* const reshaped = Sinkable(*op);
       if (reshaped == nullptr) {
         reduced_.Visit(*op);
@@ -99,6 +102,77 @@ class Sinking {
   }
 
  private:
+  // Whether `op` reduces all of each axis that a reshape in front of it joins, if it reduces any of that.
+  bool MayReduceSource(const Op& op) const {
+    if (!fusion::IsReduction(fusion::CodeOf(op)) || op.operands[0]->def == nullptr) return false;
+    const std::vector<size_t> counts = JoinedAxes(*op.operands[0]->def);
+    const Value* const source = counts.empty() ? nullptr : op.operands[0]->def->operands[0];
+    if (source == nullptr || !reduced_.Has(source) || !AreOnOneMesh(*source, *op.results[0])) return false;
+    const std::span<const int64_t> axes = op.Ints("axes");
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] > 1 && std::ranges::find(axes, static_cast<int64_t>(i)) == axes.end()) return false;
+    }
+    return true;
+  }
+
+  // The reduction in the place of `op`, of what was reshaped.
+  Result<Op*> ReduceSource(Op* op) {
+    Value* const reshaped = op->operands[0];
+    Value* const source = reshaped->def->operands[0];
+    const std::vector<size_t> counts = JoinedAxes(*reshaped->def);
+    const std::span<const int64_t> joined = op->Ints("axes");
+    std::vector<int64_t> axes, is_reduced(counts.size());
+    int64_t at = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      is_reduced[i] = std::ranges::find(joined, static_cast<int64_t>(i)) == joined.end() ? 0 : 1;
+      for (size_t k = 0; k < counts[i]; ++k, ++at) {
+        if (is_reduced[i] != 0) axes.push_back(at);
+      }
+    }
+    ir::Builder builder(graph_, graph_.body, op);
+    const ir::Layout* const layout = op->results[0]->layout;
+    Value* const reduced = WithLayout(
+        builder.Make(op->info->name, {source},
+                     {{"axes", std::span<const int64_t>(axes)}, {"keepdim", false}, {"dtype", op->Name("dtype")}}),
+        layout);
+    Op* const reduction = reduced->def;
+    Value* made = reduced;
+    if (op->Bool("keepdim")) {
+      const std::span<const int64_t> is_new = is_reduced;
+      made = WithLayout(builder.Make("broadcast", {reduced}, {{"is_broadcast_dim", is_new}}), layout);
+      uses_[reduced].push_back(made->def);
+    }
+    // The value keeps its name and its readers.
+    Op* const last = made->def;
+    Value* const kept = op->results[0];
+    std::swap(kept->type, made->type);
+    std::swap(kept->layout, made->layout);
+    std::swap(kept->def, made->def);
+    std::swap(op->results[0], last->results[0]);
+    reduction->location = last->location = op->location;
+    std::erase(uses_[reshaped], op);
+    uses_[source].push_back(reduction);
+    graph_.body.Erase(op);
+    if (uses_[reshaped].empty() && !returned_.contains(reshaped)) {
+      std::erase(uses_[source], reshaped->def);
+      graph_.body.Erase(reshaped->def);
+    }
+    reduced_.Visit(*reduction);
+    return last;
+  }
+
+  // On the mesh of `layout`, if there is one.
+  Value* WithLayout(Value* value, const ir::Layout* layout) {
+    if (layout == nullptr) return value;
+    const std::vector<mesh::ParallelType> serial(value->type->axes.size(), mesh::ParallelType::kSerial);
+    value->layout = graph_.New(ir::Layout{.mesh = layout->mesh, .parallel = graph_.Copy(serial)});
+    return value;
+  }
+
+  static bool AreOnOneMesh(const Value& a, const Value& b) {
+    return a.layout != nullptr && b.layout != nullptr ? a.layout->mesh == b.layout->mesh : a.layout == b.layout;
+  }
+
   // The operand of `op` whose reshape goes behind it; null: none.
   Value* Sinkable(const Op& op) const {
     const bool may_be = std::ranges::any_of(op.operands, [](const Value* operand) {
@@ -109,9 +183,7 @@ class Sinking {
     for (Value* operand : op.operands) {
       if (operand->def == nullptr || returned_.contains(operand) || JoinedAxes(*operand->def).empty()) continue;
       const Value* const source = operand->def->operands[0];
-      const bool has_mesh = source->layout != nullptr && op.results[0]->layout != nullptr;
-      if (has_mesh ? source->layout->mesh != op.results[0]->layout->mesh : source->layout != op.results[0]->layout)
-        continue;
+      if (!AreOnOneMesh(*source, *op.results[0])) continue;
       const std::vector<Op*>& readers = ReadersOf(operand);
       if (!reduced_.Has(source) || !std::ranges::all_of(readers, [&op](const Op* reader) { return reader == &op; }))
         continue;

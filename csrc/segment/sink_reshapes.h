@@ -14,6 +14,11 @@ namespace hir::segment {
 //
 // Before: %g: [2, 3, 4] = mul(%x, %r: [2, b, b])  %f = reshape(%g) {shape=[6, 4]}  %y = mul(%f, %w: [6, b])
 // After:  %g = mul(%x, %r)  %s = reshape(%w) {shape=[2, 3, 1]}  %h = mul(%g, %s)   %y = reshape(%h) {shape=[6, 4]}
+//
+// A reduction of all that such a reshape joins reduces what was reshaped.
+//
+// Before: %g = mul(%x, %r)  %f = reshape(%g) {shape=[6, 4]}  %t = sum(%f) {axes=[0]}
+// After:  %g = mul(%x, %r)  %f = reshape(%g) {shape=[6, 4]}  %t = sum(%g) {axes=[0, 1]}
 Status SinkReshapes(ir::Graph& graph);
 
 // Whether `op` is a reshape that joins axes of such a value, which nothing else reads, and nothing computes with its

@@ -62,12 +62,35 @@ TEST(SinkReshapes, OthersAreSplitOnce) {
             "sum div reshape mul add reshape add mul reshape ");
 }
 
-// Reductions along other axes than those of the source, others' readers, and the caller see the joined axes.
+TEST(SinkReshapes, ReductionsOfAllThatIsJoinedReduceTheSource) {
+  const auto read_of = [](const std::string& reduction) {
+    const auto graph = Parse(std::string(kNormed) + reduction + "  %u = linear(%f, %f)\n  return %y, %u\n");
+    EXPECT_TRUE(SinkReshapes(*graph).ok());
+    EXPECT_TRUE(ir::Verify(*graph).ok()) << ir::Print(*graph);
+    const ir::Value& y = *graph->outputs[0].value;
+    return ir::Print(*y.def).substr(ir::Print(*y.def).find('='));
+  };
+  EXPECT_EQ(read_of("  %y = sum(%f) {axes=[0], keepdim=false, dtype=null}\n"),
+            "= sum(%g) {axes=[0, 1], keepdim=false, dtype=null}");
+  EXPECT_EQ(read_of("  %y = max(%f) {axes=[0, 1], keepdim=false, dtype=null}\n"),
+            "= max(%g) {axes=[0, 1, 2], keepdim=false, dtype=null}");
+  EXPECT_EQ(read_of("  %y = sum(%f) {axes=[1], keepdim=false, dtype=null}\n"),
+            "= sum(%f) {axes=[1], keepdim=false, dtype=null}");
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = sum(%f) {axes=[0], keepdim=true, dtype=null}\n  return %y\n"),
+            "sum div sum broadcast ");
+}
+
+TEST(SinkReshapes, NothingIsLeftThatNobodyReads) {
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = sum(%f) {axes=[0], keepdim=false, dtype=null}\n  return %y\n"),
+            "sum div sum ");
+}
+
+// Others' readers and the caller see the joined axes.
 TEST(SinkReshapes, NotBeyondWhatIsReadOtherwise) {
   EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %w)\n  return %f, %y\n"), "sum div reshape mul ");
   EXPECT_EQ(After(std::string(kNormed) + "  %y = mul(%f, %w)\n  %u = neg(%f)\n  return %y, %u\n"),
             "sum div reshape mul neg ");
-  EXPECT_EQ(After(std::string(kNormed) + "  %y = sum(%f) {axes=[0], keepdim=false, dtype=null}\n  return %y\n"),
+  EXPECT_EQ(After(std::string(kNormed) + "  %y = sum(%f) {axes=[1], keepdim=false, dtype=null}\n  return %y\n"),
             "sum div reshape sum ");
 }
 
