@@ -82,10 +82,10 @@ struct Level {
   int64_t turns = 0;
   Op* outermost = nullptr;  // The outermost loop's op.
   std::vector<SegmentKind> kinds = {};
-  std::unordered_map<const Value*, Value*> buffer = {};                 // Local value to host buffer.
-  std::unordered_map<const Value*, const Value*> storage_of = {};       // Value to the one whose memory it takes.
-  std::unordered_map<const Value*, const Group*> written_through = {};  // Value to the views that its memory is of.
-  std::unordered_map<size_t, const Overlap*> overlap_of = {};           // Of groups, by index.
+  std::unordered_map<const Value*, Value*> buffer = {};                     // Local value to host buffer.
+  std::unordered_map<const Value*, const Value*> storage_of = {};           // Value to the one whose memory it takes.
+  std::unordered_map<const Value*, std::vector<Op*>> written_through = {};  // Value to the views that are in memory.
+  std::unordered_map<size_t, const Overlap*> overlap_of = {};               // Of groups, by index.
 };
 
 class Lowering {
@@ -232,12 +232,16 @@ class Lowering {
     const std::vector<Group>& groups = at_->program->groups;
     for (size_t i = 0; i < groups.size(); ++i) {
       const Group& group = groups[i];
-      if (at_->kinds[i] != SegmentKind::kKernel || !IsChain(group, strided)) continue;
-      const Value* const from = group.inputs[0];
-      if (uses[static_cast<size_t>(from->id)].size() != 1 || at_->buffer.contains(from)) continue;
-      if (at_->storage_of.contains(from) || !IsHeldWherever(*from, *group.outputs[0])) continue;
-      if (!strided.AreWrittenInPlace(group.ops)) continue;
-      at_->written_through[from] = &group;
+      if (at_->kinds[i] != SegmentKind::kKernel) continue;
+      const std::vector<std::vector<Op*>> chains = ChainsOf(group, strided);
+      const bool may = !chains.empty() && std::ranges::all_of(chains, [&](const std::vector<Op*>& chain) {
+        const Value* const from = chain[0]->operands[0];
+        return uses[static_cast<size_t>(from->id)].size() == 1 && !at_->buffer.contains(from) &&
+               !at_->storage_of.contains(from) && IsHeldWherever(*from, *chain.back()->results[0]) &&
+               strided.AreWrittenInPlace(chain);
+      });
+      if (!may) continue;
+      for (const std::vector<Op*>& chain : chains) at_->written_through[chain[0]->operands[0]] = chain;
       at_->kinds[i] = SegmentKind::kView;
     }
   }
@@ -305,7 +309,7 @@ class Lowering {
     if (const auto found = at_->buffer.find(value); found != at_->buffer.end()) return found->second;
     const Type* type = Import(*value->type);
     if (const auto through = at_->written_through.find(value); through != at_->written_through.end())
-      return at_->buffer[value] = AllocateThrough(*through->second);
+      return at_->buffer[value] = AllocateThrough(through->second);
     const auto storage = at_->storage_of.find(value);
     Value* buffer = storage == at_->storage_of.end()
                         ? Memory(Largest(*type), value->name)
@@ -315,9 +319,9 @@ class Lowering {
   }
 
   // Memory of what the last of these views is, seen as what the first is of.
-  Value* AllocateThrough(const Group& views) {
-    Value* buffer = Allocate(views.outputs[0]);
-    for (size_t i = views.ops.size(); i-- > 0;) buffer = SeenAs(*views.ops[i]->operands[0], buffer, *views.ops[i]);
+  Value* AllocateThrough(std::span<Op* const> views) {
+    Value* buffer = Allocate(views.back()->results[0]);
+    for (size_t i = views.size(); i-- > 0;) buffer = SeenAs(*views[i]->operands[0], buffer, *views[i]);
     return buffer;
   }
 

@@ -43,19 +43,20 @@ std::optional<Region> BackThrough(ir::ExprPool& pool, const Region& region, cons
   return Reshape(pool, region, type, StoredExtents(pool, type));
 }
 
-// Whether axes [begin, end) go on in each other, as one axis.
-bool AreOne(ir::ExprPool& pool, const Region& region, size_t begin, size_t end) {
+// So many strides lead from element to element along axes [0, end): axes that go on in each other have one.
+size_t StridesAlong(ir::ExprPool& pool, const Region& region, size_t end) {
+  size_t strides = 0;
   const ViewAxis* inner = nullptr;
-  for (size_t i = end; i-- > begin;) {
+  for (size_t i = end; i-- > 0;) {
     const ViewAxis& axis = region.axes[i];
     if (axis.extent->IsConst(1)) continue;
-    if (inner != nullptr && axis.stride != pool.Mul(inner->stride, inner->extent)) return false;
+    if (inner == nullptr || axis.stride != pool.Mul(inner->stride, inner->extent)) ++strides;
     inner = &axis;
   }
-  return true;
+  return strides;
 }
 
-// Of a tensor of two axes or more, the last two a matrix.
+// The tensor has two axes or more, the last two a matrix.
 Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
   const size_t rank = region.axes.size();
   const auto is_dense = [&](size_t axis) {
@@ -68,16 +69,14 @@ Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
     return rest->IsConst() && !rest->IsConst(0);
   };
   bool is_aligned = !is_askew(region.offset);
-  size_t batches = 0;
   for (size_t axis = 0; axis < rank; ++axis) {
     if (region.axes[axis].extent->IsConst(1)) continue;
     is_aligned &= region.axes[axis].stride->IsConst(1) || !is_askew(region.axes[axis].stride);
-    batches += axis + 2 < rank ? 1 : 0;
   }
   return {.columns_are_dense = is_dense(rank - 1),
           .rows_are_dense = is_dense(rank - 2),
-          .batches = AreOne(pool, region, 0, rank - 2) ? std::min<size_t>(batches, 1) : batches,
-          .rows_go_on = AreOne(pool, region, 0, rank - 1),
+          .batches = StridesAlong(pool, region, rank - 2),
+          .rows_go_on = StridesAlong(pool, region, rank - 1) <= 1,
           .is_aligned = is_aligned};
 }
 
@@ -168,14 +167,24 @@ bool StridedViews::IsReadInPlace(const segment::Group& group, std::span<const st
   });
 }
 
-bool IsChain(const segment::Group& group, const StridedViews& views) {
-  if (group.inputs.size() != 1 || group.outputs.size() != 1) return false;
-  const Value* from = group.inputs[0];
-  for (const Op* op : group.ops) {
-    if (!views.IsView(*op) || op->operands[0] != from) return false;
-    from = op->results[0];
+std::vector<std::vector<Op*>> ChainsOf(const segment::Group& group, const StridedViews& views) {
+  std::vector<std::vector<Op*>> chains(group.inputs.size());
+  for (Op* op : group.ops) {
+    if (!views.IsView(*op)) return {};
+    const auto goes_on = [&](const std::vector<Op*>& chain) {
+      const Value* const end =
+          chain.empty() ? group.inputs[static_cast<size_t>(&chain - chains.data())] : chain.back()->results[0];
+      return end == op->operands[0];
+    };
+    const auto chain = std::ranges::find_if(chains, goes_on);
+    if (chain == chains.end()) return {};
+    chain->push_back(op);
   }
-  return from == group.outputs[0];
+  const auto ends = [&](const std::vector<Op*>& chain) {
+    return !chain.empty() && std::ranges::find(group.outputs, chain.back()->results[0]) != group.outputs.end();
+  };
+  return group.outputs.size() == chains.size() && std::ranges::all_of(chains, ends) ? chains
+                                                                                    : std::vector<std::vector<Op*>>();
 }
 
 }  // namespace hir::host

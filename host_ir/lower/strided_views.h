@@ -39,8 +39,9 @@ class StridedViews {
   ir::ExprPool pool_;
 };
 
-// Whether the ops of `group` are views, each of the one before, and nothing but the last is read elsewhere.
-bool IsChain(const segment::Group& group, const StridedViews& views);
+// The ops of `group` in chains of views, each op of the one before, one chain for each of its outputs and each of its
+// inputs. Empty where they are something else.
+std::vector<std::vector<ir::Op*>> ChainsOf(const segment::Group& group, const StridedViews& views);
 
 // Dims that undo those.
 std::vector<int64_t> InverseOf(std::span<const int64_t> dims);

@@ -215,6 +215,26 @@ TEST(Views, ProductsReadAndWriteHeadsWithinTokens) {
   EXPECT_EQ(Work(Plan(OfHeads("f32", "i0"))), "matmul k0 matmul linear");
 }
 
+TEST(Views, ResultsAreWrittenInTheOrderOfTheirReaders) {
+  const ProgramPlan plan = Plan(R"(
+fusion @f(%q: f32[2, i0, 3, 8], %k: f32[2, i0, 3, 8], %v: f32[2, i0, 3, 8], %dy: f32[2, i0, 3, 8], %y: f32[2, i0, 3, 8],
+          %lse: f32[2, 3, i0]) {
+  %qh = permute(%q) {dims=[0, 2, 1, 3]}
+  %kh = permute(%k) {dims=[0, 2, 1, 3]}
+  %vh = permute(%v) {dims=[0, 2, 1, 3]}
+  %dyh = permute(%dy) {dims=[0, 2, 1, 3]}
+  %yh = permute(%y) {dims=[0, 2, 1, 3]}
+  %dqh = attention_grad(%qh, %kh, %vh, %dyh, %lse, %yh) {result=q, causal=true, offset=[0, 0, 0, 0, 0], scale=0.5}
+  %dkh = attention_grad(%qh, %kh, %vh, %dyh, %lse, %yh) {result=k, causal=true, offset=[0, 0, 0, 0, 0], scale=0.5}
+  %dvh = attention_grad(%qh, %kh, %vh, %dyh, %lse, %yh) {result=v, causal=true, offset=[0, 0, 0, 0, 0], scale=0.5}
+  %dq = permute(%dqh) {dims=[0, 2, 1, 3]}
+  %dk = permute(%dkh) {dims=[0, 2, 1, 3]}
+  %dv = permute(%dvh) {dims=[0, 2, 1, 3]}
+  return %dq, %dk, %dv
+})");
+  EXPECT_EQ(Work(plan), "attention_grad");
+}
+
 // One stride leads from batch to batch there: that of heads, if there is one sequence.
 TEST(Views, OnGpusProductsDoForOneSequence) {
   const auto work = [](const std::string& batch) {
