@@ -36,7 +36,7 @@ bool IsReturned(const Segmented& program, const Group& group) {
 
 // `uses`: of the graph.
 SegmentKind KindOf(const Segmented& program, const Group& group, std::span<const std::vector<Op*>> uses,
-                   StridedViews& strided) {
+                   const StridedViews& strided) {
   if (group.ops[0]->info->effects & ir::kLoop) return SegmentKind::kLoop;
   if (group.ops[0]->info->effects & ir::kComm) return SegmentKind::kCommunication;
   if (group.ops[0]->info->effects & ir::kLibrary) return SegmentKind::kLibrary;
@@ -120,7 +120,7 @@ class Lowering {
  private:
   Status LowerGroups() {
     const std::vector<std::vector<Op*>> uses = ir::UsesOf(*at_->program->graph);
-    StridedViews strided(options_.target, at_->program->strides);
+    const StridedViews strided(options_.target, at_->program->strides);
     for (const Group& group : at_->program->groups) at_->kinds.push_back(KindOf(*at_->program, group, uses, strided));
     AliasOutputs();
     WriteThroughViews(uses, strided);
@@ -227,7 +227,7 @@ class Lowering {
 
   // A result of a library call that is only read in another order is written in that order:
   // `%o = attention(...)  %p = permute(%o)` makes the buffer of %o a view of that of %p, and the permute nothing.
-  void WriteThroughViews(std::span<const std::vector<Op*>> uses, StridedViews& strided) {
+  void WriteThroughViews(std::span<const std::vector<Op*>> uses, const StridedViews& strided) {
     if (!at_->program->calls_take_strides) return;
     const std::vector<Group>& groups = at_->program->groups;
     for (size_t i = 0; i < groups.size(); ++i) {

@@ -1,12 +1,14 @@
 #include "host_ir/lower/strided_views.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "csrc/base/dtype.h"
 #include "csrc/codegen/library/abilities.h"
 #include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "host_ir/lower/storage.h"
+#include "host_ir/region.h"
 #include "host_ir/shapes.h"
 
 namespace hir::host {
@@ -126,15 +128,17 @@ bool StridedViews::IsView(const Op& op) const {
   return host::IsView(op) || fusion::CodeOf(op) == FusionOp::kPermute || IsPlainSlice(op);
 }
 
-bool StridedViews::AreReadInPlace(std::span<Op* const> views, std::span<Op* const> readers) {
+bool StridedViews::AreReadInPlace(std::span<Op* const> views, std::span<Op* const> readers) const {
   const Value& result = *views.back()->results[0];
   if (readers.empty() || !HasAxes(result, 2)) return false;
-  std::optional<Region> region = WholeOf(pool_, *views[0]->operands[0]);
+  ir::ExprPool pool;
+  std::optional<Region> region = WholeOf(pool, *views[0]->operands[0]);
   for (const Op* view : views) {
-    region = Through(pool_, *region, *view);
+    region = Through(pool, *region, *view);
     if (!region) return false;
   }
-  const Placing placing = PlacingOf(pool_, *region, result.type->dtype);
+  const Placing placing = PlacingOf(pool, *region, result.type->dtype);
+  if (pool.overflowed()) return false;
   return std::ranges::all_of(readers, [&](const Op* reader) {
     for (size_t i = 0; i < reader->operands.size(); ++i) {
       if (reader->operands[i] == &result && !TakesOperand(target_, *reader, i, placing)) return false;
@@ -143,18 +147,20 @@ bool StridedViews::AreReadInPlace(std::span<Op* const> views, std::span<Op* cons
   });
 }
 
-bool StridedViews::AreWrittenInPlace(std::span<Op* const> views) {
+bool StridedViews::AreWrittenInPlace(std::span<Op* const> views) const {
   const Value& made = *views[0]->operands[0];
   if (made.def == nullptr || !HasAxes(made, 2)) return false;
-  std::optional<Region> region = WholeOf(pool_, *views.back()->results[0]);
+  ir::ExprPool pool;
+  std::optional<Region> region = WholeOf(pool, *views.back()->results[0]);
   for (size_t i = views.size(); i-- > 0;) {
-    region = BackThrough(pool_, *region, *views[i]);
+    region = BackThrough(pool, *region, *views[i]);
     if (!region) return false;
   }
-  return WritesResult(target_, *made.def, PlacingOf(pool_, *region, made.type->dtype));
+  const Placing placing = PlacingOf(pool, *region, made.type->dtype);
+  return !pool.overflowed() && WritesResult(target_, *made.def, placing);
 }
 
-bool StridedViews::IsReadInPlace(const segment::Group& group, std::span<const std::vector<Op*>> uses) {
+bool StridedViews::IsReadInPlace(const segment::Group& group, std::span<const std::vector<Op*>> uses) const {
   if (!std::ranges::all_of(group.ops, [this](const Op* op) { return IsView(*op); })) return false;
   const auto is_inside = [&](const Op* op) { return std::ranges::find(group.ops, op) != group.ops.end(); };
   return std::ranges::all_of(group.outputs, [&](const Value* output) {

@@ -1,7 +1,6 @@
 // Permutes and slices that move nothing: library calls read, and write, such views by strides.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,11 +8,10 @@
 #include "csrc/codegen/target.h"
 #include "csrc/ir/graph.h"
 #include "csrc/segment/segment.h"
-#include "host_ir/region.h"
 
 namespace hir::host {
 
-// Not thread-safe. What it is made of outlives it.
+// What it is made of outlives it.
 class StridedViews {
  public:
   // `strides`: of values that have gaps already, of which nothing here is a view.
@@ -24,26 +22,25 @@ class StridedViews {
 
   // Whether each of `readers`, of the last view's result, is a call that takes it where it lies. The first view's
   // operand lies row-major; each other one views the one before.
-  bool AreReadInPlace(std::span<ir::Op* const> views, std::span<ir::Op* const> readers);
+  bool AreReadInPlace(std::span<ir::Op* const> views, std::span<ir::Op* const> readers) const;
 
   // Whether all of `group` are such views, of what it does not make. `uses`: of its graph, by value.
-  bool IsReadInPlace(const segment::Group& group, std::span<const std::vector<ir::Op*>> uses);
+  bool IsReadInPlace(const segment::Group& group, std::span<const std::vector<ir::Op*>> uses) const;
 
   // Whether what makes the first view's operand is a call that can write it so that the last view's result lies
   // row-major.
-  bool AreWrittenInPlace(std::span<ir::Op* const> views);
+  bool AreWrittenInPlace(std::span<ir::Op* const> views) const;
 
  private:
   const codegen::Target& target_;
   const codegen::Strides& strides_;
-  ir::ExprPool pool_;
 };
 
 // The ops of `group` in chains of views, each op of the one before, one chain for each of its outputs and each of its
 // inputs. Empty where they are something else.
 std::vector<std::vector<ir::Op*>> ChainsOf(const segment::Group& group, const StridedViews& views);
 
-// Dims that undo those.
+// The dims of the permute that undoes one of those.
 std::vector<int64_t> InverseOf(std::span<const int64_t> dims);
 
 }  // namespace hir::host

@@ -47,7 +47,7 @@ std::function<bool(const ir::Op&)> IsViewIn(const Segmented& program) {
 
 Status TakeOutViewsOfGroups(Segmented& program, const GroupOptions& options) {
   program.calls_take_strides = true;
-  StridedViews views(options.target, program.strides);
+  const StridedViews views(options.target, program.strides);
   const segment::ViewRules rules = {
       .is_view = IsViewIn(program),
       .is_strided_view = [&views](const ir::Op& op) { return views.IsView(op); },

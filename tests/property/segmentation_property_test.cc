@@ -168,9 +168,9 @@ TEST(Segmentation, FusingMovesNoMoreThanOneOpAtATime) {
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const GeneratedProgram program = Generate(seed, {.num_ops_max = seed % 10 == 0 ? 50 : 16});
     SCOPED_TRACE(program.Describe());
-    std::array<int64_t, 2> bytes = {};
+    std::array<int64_t, 3> bytes = {};
     for (size_t i = 0; i < bytes.size(); ++i) {
-      constexpr std::string_view kNames[] = {"fusing", "one_op"};
+      constexpr std::string_view kNames[] = {"fusing", "one_op", "reshardings"};  // Of the last, that it is planned.
       const auto plan =
           host::PlanProgram(ir::Clone(*program.graph), {.segmentation = *host::SegmentationNamed(kNames[i])});
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
