@@ -1,8 +1,9 @@
 // Arithmetic of elements. No fast-math flag anywhere: sums, products, quotients and roots are those of the
 // interpreter bit by bit, NaN, infinities and -0 included.
+#include "csrc/codegen/cpu/prims.h"
+
 #include "csrc/base/check.h"
 #include "csrc/base/text.h"
-#include "csrc/codegen/cpu/emitter.h"
 #include "csrc/codegen/cpu/math.h"
 #include "csrc/fusion/prim_eval.h"
 
