@@ -126,6 +126,11 @@ V Writer::Select(std::string& code, const V& condition, const V& yes, const V& n
   return Let(code, yes.type, yes.lanes, Cat("select ", Typed(condition), ", ", Typed(yes), ", ", Typed(no)));
 }
 
+V Writer::Address(std::string& code, std::string_view base, Ty type, const V& offset) {
+  return Let(code, Ty::kPtr, offset.lanes,
+             Cat("getelementptr ", TypeText(type, 1), ", ptr ", base, ", ", Typed(offset)));
+}
+
 V Writer::Splat(std::string& code, const V& scalar, int lanes) {
   if (scalar.lanes == lanes) return scalar;
   HIR_CHECK(scalar.lanes == 1);

@@ -51,6 +51,8 @@ class Writer {
   // "op from a to to"
   V CastTo(std::string& code, std::string_view op, const V& a, Ty to);
   V Select(std::string& code, const V& condition, const V& yes, const V& no);
+  // `offset` elements of `type` after the address `base`, in every lane.
+  V Address(std::string& code, std::string_view base, Ty type, const V& offset);
   V Splat(std::string& code, const V& scalar, int lanes);
   // The lanes 0, 1, 2, ...
   V Iota(int lanes, Ty type = Ty::kI64);

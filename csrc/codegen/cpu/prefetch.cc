@@ -19,10 +19,11 @@
 // hand on Zen 4, share of reading alone: .95 without, 1.00 with, .85 into the first level); those of rows ask for it,
 // too, or for what lies 1 KiB ahead (target.h; .82 without, .845 with). Rows of a tile are too short for the machine to
 // see where they go: they ask for what the tile after the next reads. Prefetching past a tensor's end does nothing.
+#include "csrc/codegen/cpu/prefetch.h"
+
 #include <algorithm>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/cpu/emitter.h"
 
 namespace hir::codegen::cpu {
 namespace {
@@ -39,7 +40,7 @@ constexpr int64_t kSharedBytesAheadMax = int64_t{16} << 10;  // The same; the fi
 
 }  // namespace
 
-void Emitter::ChoosePrefetched(const Region& region) {
+void Prefetches::Choose(const Region& region) {
   prefetched_.clear();
   prefetching_phase_ = 0;
   asks_again_ = shares_rows_ = false;
@@ -52,8 +53,8 @@ void Emitter::ChoosePrefetched(const Region& region) {
   const size_t last = LastLoops(region);
   const Phase& final = region.phases[last];
   if (final.loops.size() != 1 || first.loops[0].variable != final.loops[0].variable) return;
-  const bool rows_together = RowsTogether() > 1;
-  if (rows_together || (last == 0 && first.carried.empty() && ReadsBestInOrder(target_))) {
+  const bool rows_together = widths_.RowsTogether(region) > 1;
+  if (rows_together || (last == 0 && first.carried.empty() && ReadsBestInOrder(elements_.target()))) {
     return ChooseAlong(first, first.loops[0], kAheadOfSumsBytes, rows_together ? kSecondLevel : kFirstLevel);
   }
   const std::vector<Loop>& rows = region.serial.empty() ? region.grid : region.serial;
@@ -70,10 +71,10 @@ void Emitter::ChoosePrefetched(const Region& region) {
 
 // What is carried from row to row fills the first level too. The last phase must go through the row as the first does,
 // and in a row that is known: else lines would be asked for by nobody, or by two.
-bool Emitter::SharesRowsToCome(const Region& region) {
+bool Prefetches::SharesRowsToCome(const Region& region) {
   const size_t last = LastLoops(region);
   const Phase& first = region.phases.front();
-  if (!AsksInEveryPhase(target_) || region.columns || last == 0) return false;
+  if (!AsksInEveryPhase(elements_.target()) || region.columns || last == 0) return false;
   const Loop& inner = first.loops[0];
   const auto same_loop = [&](const Phase& phase) {
     return phase.loops.size() == 1 && phase.carried.empty() && phase.loops[0].variable == inner.variable;
@@ -81,52 +82,45 @@ bool Emitter::SharesRowsToCome(const Region& region) {
   if (!std::ranges::all_of(std::span(region.phases).first(last + 1), same_loop)) return false;
   if (!inner.begin->IsConst(0) || !inner.end->IsConst()) return false;
   if (inner.end->value * LargestBytes(first) > kSharedBytesAheadMax) return false;
-  shares_rows_ = true;  // As CopiesFor is to know.
   const Phase& final = region.phases[last];
-  const int lanes = LanesFor(final, final.loops[0]);
-  const bool alike = lanes == LanesFor(first, inner) && CopiesFor(first, inner, lanes) == kCopies &&
-                     CopiesFor(final, final.loops[0], lanes) == kCopies;
-  element_variables_.clear();  // Results of accumulators are not known yet.
+  const int lanes = widths_.LanesFor(final, final.loops[0]);
+  const bool alike = lanes == widths_.LanesFor(first, inner) &&
+                     widths_.CopiesFor(first, inner, lanes, true) == kCopies &&
+                     widths_.CopiesFor(final, final.loops[0], lanes, true) == kCopies;
+  elements_.dependences().ForgetElements();  // Results of accumulators are not known yet.
   return alike;
 }
 
-int64_t Emitter::LargestBytes(const Phase& phase) const {
-  std::unordered_map<const Element*, bool> seen;
+int64_t Prefetches::LargestBytes(const Phase& phase) const {
+  SeenElements seen;
   InstructionsOf(phase, seen);
   int64_t largest = 1;
   for (const auto& [element, counted] : seen) {
-    const auto slot = slots_.find(element->value);
-    if (element->kind != Element::Kind::kLoad || slot == slots_.end()) continue;
-    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
-    largest = std::max<int64_t>(largest, BytesOf(MemoryTypeOf(tensor.dtype)));
+    const int slot = elements_.SlotOf(element);
+    if (slot >= 0) largest = std::max<int64_t>(largest, BytesOf(MemoryTypeOf(elements_.TensorAt(slot).dtype)));
   }
   return largest;
 }
 
-size_t Emitter::LastLoops(const Region& region) {
-  size_t last = region.phases.size() - 1;
-  while (last > 0 && region.phases[last].loops.empty()) --last;
-  return last;
-}
-
-void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, const RowsAhead& rows) {
-  std::unordered_map<const Element*, bool> seen;
+void Prefetches::ChooseRowsToCome(const Phase& first, int row, int lane, const RowsAhead& rows) {
+  ir::ExprPool& pool = elements_.pool();
+  SeenElements seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!seen.emplace(e, true).second) return;
     for (const Element* arg : e->args) self(self, arg);
-    const auto slot = slots_.find(e->value);
-    if (e->kind != Element::Kind::kLoad || slot == slots_.end()) return;
-    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
-    const ir::Expr* offset = PlainOffsetOf(e, tensor);
+    const int slot = elements_.SlotOf(e);
+    if (slot < 0) return;
+    const Tensor& tensor = elements_.TensorAt(slot);
+    const ir::Expr* offset = elements_.PlainOffsetOf(e, tensor);
     if (offset == nullptr) return;
-    const auto along_row = math_.Split(offset, lane);
-    const auto to_next = math_.Split(offset, row);
+    const auto along_row = elements_.math().Split(offset, lane);
+    const auto to_next = elements_.math().Split(offset, row);
     if (!along_row || !along_row->stride->IsConst(1) || !to_next || to_next->stride->IsConst(0)) return;
     if (prefetched_.size() == kPrefetchedMax) return;
     const int64_t most = rows.bytes_max / BytesOf(MemoryTypeOf(tensor.dtype)) / kRowsAhead;
     const auto rows_ahead = [&](int64_t count) {
-      const ir::Expr* ahead = pool_.Mul(to_next->stride, pool_.Const(count));
-      return pool_.Add(offset, pool_.Min(ahead, pool_.Const(most * count)));
+      const ir::Expr* ahead = pool.Mul(to_next->stride, pool.Const(count));
+      return pool.Add(offset, pool.Min(ahead, pool.Const(most * count)));
     };
     prefetched_.push_back({e, rows_ahead(kRowsAhead), rows_ahead(kRowsAhead - 1)});
   };
@@ -136,75 +130,72 @@ void Emitter::ChooseRowsToCome(const Phase& first, int row, int lane, const Rows
   prefetching_into_ = rows.into;
 }
 
-void Emitter::ChooseAhead(const Region& region) {
+void Prefetches::ChooseAhead(const Region& region) {
   const Phase& phase = region.phases.front();
   if (region.columns || phase.loops.empty()) return;
   const Loop& inner = phase.loops.back();
-  std::unordered_map<const Element*, bool> seen;
+  SeenElements seen;
   if (InstructionsOf(phase, seen) < kLongBody) return;
   for (const Store& store : phase.stores) {
-    const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
+    const Tensor& tensor = elements_.TensorAt(store.tensor);
     if (inner.end->IsConst() && inner.end->value * BytesOf(MemoryTypeOf(tensor.dtype)) < 2 * kAheadBytes) return;
   }
   ChooseAlong(phase, inner, kAheadBytes, kFirstLevel);
 }
 
-void Emitter::ChooseAlong(const Phase& phase, const Loop& inner, int64_t bytes, int into) {
+void Prefetches::ChooseAlong(const Phase& phase, const Loop& inner, int64_t bytes, int into) {
   prefetching_into_ = into;
-  std::unordered_map<const Element*, bool> seen;
+  SeenElements seen;
   InstructionsOf(phase, seen);
   std::vector<const Element*> loads;
   for (const auto& [element, counted] : seen) {
-    if (element->kind == Element::Kind::kLoad && slots_.contains(element->value)) loads.push_back(element);
+    if (elements_.SlotOf(element) >= 0) loads.push_back(element);
   }
   std::ranges::sort(loads, {}, &Element::id);
   for (const Element* load : loads) {
-    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slots_.at(load->value))];
-    const ir::Expr* offset = PlainOffsetOf(load, tensor);
-    const auto along = offset == nullptr ? std::nullopt : math_.Split(offset, inner.variable);
+    const Tensor& tensor = elements_.TensorAt(elements_.SlotOf(load));
+    const ir::Expr* offset = elements_.PlainOffsetOf(load, tensor);
+    const auto along = offset == nullptr ? std::nullopt : elements_.math().Split(offset, inner.variable);
     if (!along || !along->stride->IsConst(1) || prefetched_.size() == kPrefetchedMax) continue;
     const int64_t ahead = bytes / BytesOf(MemoryTypeOf(tensor.dtype));
-    prefetched_.push_back({load, pool_.Add(offset, pool_.Const(ahead)), nullptr});
+    prefetched_.push_back({load, elements_.pool().Add(offset, elements_.pool().Const(ahead)), nullptr});
   }
 }
 
-const ir::Expr* Emitter::PlainOffsetOf(const Element* load, const Tensor& tensor) {
-  const auto is_data = [&](const Element* at) { return math_.ToExpr(at) == nullptr; };
-  return std::ranges::any_of(load->args, is_data) ? nullptr : OffsetOf(load->args, tensor, 0);
-}
-
-void Emitter::EmitPrefetches(int copy, int copies) {
-  if (prefetched_.empty() || is_short_) return;
-  if (lanes_.masked) return;  // What a loop leaves.
-  const bool again = asks_again_ && phase_ + 1 == prefetching_phase_;
-  if (!again && (phase_ == prefetching_phase_ ? WasAskedFor(copy, copies) : !AsksForShare(copy, copies))) return;
+void Prefetches::Emit(size_t phase, int copy, int copies) {
+  if (prefetched_.empty()) return;
+  if (elements_.lanes().masked) return;  // What a loop leaves.
+  const bool again = asks_again_ && phase + 1 == prefetching_phase_;
+  if (!again && (phase == prefetching_phase_ ? WasAskedFor(copy, copies) : !AsksForShare(phase, copy, copies))) return;
+  Writer& writer = elements_.writer();
+  std::string& code = elements_.scopes().Here();
   for (const auto& [load, offset, nearer] : prefetched_) {
-    const int slot = slots_.at(load->value);
-    const Ty type = MemoryTypeOf(nest_.tensors[static_cast<size_t>(slot)].dtype);
-    const V start = EmitExpr(again ? nearer : offset);
-    for (int at = 0; at < lanes_.count * BytesOf(type); at += kLineBytes) {
-      const V element_at = writer_.Binary(Here(), "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
-      EmitPrefetch(AddressOf(base::Cat("%t", slot), type, element_at, Here()), prefetching_into_);
+    const int slot = elements_.SlotOf(load);
+    const Ty type = MemoryTypeOf(elements_.TensorAt(slot).dtype);
+    const V start = elements_.EmitExpr(again ? nearer : offset);
+    for (int at = 0; at < elements_.lanes().count * BytesOf(type); at += kLineBytes) {
+      const V element_at = writer.Binary(code, "add", start, IntConstant(Ty::kI64, at / BytesOf(type)));
+      EmitPrefetch(writer, code, writer.Address(code, base::Cat("%t", slot), type, element_at), prefetching_into_);
     }
   }
 }
 
 // A phase before the last asks for the lines of one copy, another than those before, while half are left.
-bool Emitter::AsksForShare(int copy, int copies) {
-  const auto mine = static_cast<int>(phase_);
+bool Prefetches::AsksForShare(size_t phase, int copy, int copies) {
+  const auto mine = static_cast<int>(phase);
   if (!shares_rows_ || copies != kCopies || mine >= kCopies / 2 || copy != mine) return false;
-  if (shares_.copies == mine && (mine == 0 || shares_.lanes == lanes_.count))
-    shares_ = {.copies = mine + 1, .lanes = lanes_.count};
+  if (shares_.copies == mine && (mine == 0 || shares_.lanes == elements_.lanes().count))
+    shares_ = {.copies = mine + 1, .lanes = elements_.lanes().count};
   return mine < shares_.copies;
 }
 
-bool Emitter::WasAskedFor(int copy, int copies) const {
-  return copies == kCopies && lanes_.count == shares_.lanes && copy < shares_.copies;
+bool Prefetches::WasAskedFor(int copy, int copies) const {
+  return copies == kCopies && elements_.lanes().count == shares_.lanes && copy < shares_.copies;
 }
 
-void Emitter::EmitPrefetch(const V& address, int into) {
-  writer_.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-  base::Append(Here(), "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ", into, ", i32 1)\n");
+void EmitPrefetch(Writer& writer, std::string& code, const V& address, int into) {
+  writer.declarations.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
+  base::Append(code, "  call void @llvm.prefetch.p0(ptr ", address.name, ", i32 0, i32 ", into, ", i32 1)\n");
 }
 
 }  // namespace hir::codegen::cpu

@@ -1,14 +1,10 @@
-// Elements that one phase of a row computes and a later one needs again: softmax sums exponentials and then divides
-// them. Those that cost more than a store and a load are kept, a row of them, on the stack.
-//
-// Beside blocks of columns it is what their results make: a norm's 1 / sqrt(variance + eps) is the same in all trips of
-// the loops of the phase that scales by it, and is computed once a column. (RMS norm in bfloat16 of 2x248x20640 over
-// the middle axis: 2.9 to 1.75 ms.)
+#include "csrc/codegen/cpu/saved.h"
+
 #include <algorithm>
 #include <unordered_set>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/cpu/emitter.h"
+#include "csrc/codegen/cpu/pairs.h"
 
 namespace hir::codegen::cpu {
 namespace {
@@ -53,11 +49,11 @@ bool HasCost(const Element* element, std::unordered_map<const Element*, bool>& k
 
 }  // namespace
 
-void Emitter::ChooseSaved(const Region& region) {
+void SavedElements::Choose(const Region& region) {
   saved_.clear();
   saved_order_.clear();
   if (region.columns) {
-    ChooseSavedColumns(region);
+    ChooseColumns(region);
     return;
   }
   std::unordered_map<const Element*, bool> costs;
@@ -76,23 +72,24 @@ void Emitter::ChooseSaved(const Region& region) {
       }
       // Under a condition an element may not be computed at every trip.
       const auto is_guarded = [&](const Element* e) {
-        return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && math_.GuardsSides(e);
+        return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && elements_.math().GuardsSides(e);
       };
       if (std::ranges::any_of(elements[p], is_guarded) || std::ranges::any_of(elements[q], is_guarded)) continue;
       std::unordered_set<const Element*> seen;
       const auto visit = [&](const auto& self, const Element* e) -> void {
         if (!seen.insert(e).second || !HasCost(e, costs) || saved_.contains(e)) return;
-        const bool fits = elements[p].contains(e) && e->dtype != DType::kBool && math_.ToExpr(e) == nullptr &&
-                          e->kind != Element::Kind::kLoad && (VariablesOf(e) & BitOf(loop.variable)) != 0;
+        const bool fits = elements[p].contains(e) && e->dtype != DType::kBool &&
+                          elements_.math().ToExpr(e) == nullptr && e->kind != Element::Kind::kLoad &&
+                          (elements_.dependences().Of(e) & elements_.scopes().BitOf(loop.variable)) != 0;
         if (!fits) {
           for (const Element* arg : e->args) self(self, arg);
           return;
         }
-        const int64_t lanes = LanesFor(loop);
+        const int64_t lanes = widths_.LanesFor(loop);
         const int64_t size = (loop.end->value + lanes - 1) / lanes * lanes;
         if (bytes + size * DTypeBytes(e->dtype) > kSavedBytesMax) return;
         bytes += size * DTypeBytes(e->dtype);
-        saved_[e] = {p, loop.variable, writer_.Alloca(TypeOf(e->dtype), size)};
+        saved_[e] = {p, loop.variable, elements_.writer().Alloca(TypeOf(e->dtype), size)};
         saved_order_.push_back(e);
       };
       for (const Accumulator& accumulator : later.accumulators) visit(visit, accumulator.body);
@@ -100,10 +97,10 @@ void Emitter::ChooseSaved(const Region& region) {
       for (const Store& store : later.stores) visit(visit, store.value);
     }
   }
-  element_variables_.clear();  // Results of accumulators were not known yet.
+  elements_.dependences().ForgetElements();  // Results of accumulators were not known yet.
 }
 
-void Emitter::ChooseSavedColumns(const Region& region) {
+void SavedElements::ChooseColumns(const Region& region) {
   std::unordered_map<const ir::Value*, size_t> made;  // Results, by phase.
   int64_t bytes = 0;                                  // Of those saved.
   for (size_t q = 0; q < region.phases.size(); ++q) {
@@ -111,11 +108,11 @@ void Emitter::ChooseSavedColumns(const Region& region) {
     for (const Accumulator& accumulator : phase.accumulators) made[accumulator.value] = q;
     const std::unordered_set<const Element*> elements = ElementsOf(phase);
     const bool is_guarded = std::ranges::any_of(elements, [&](const Element* e) {
-      return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && math_.GuardsSides(e);
+      return e->kind == Element::Kind::kPrim && e->prim == Prim::kSelect && elements_.math().GuardsSides(e);
     });
     if (phase.loops.empty() || is_guarded) continue;
     uint64_t inner = 0;
-    for (const Loop& loop : phase.loops) inner |= BitOf(loop.variable);
+    for (const Loop& loop : phase.loops) inner |= elements_.scopes().BitOf(loop.variable);
     std::unordered_map<const Element*, bool> costs;
     const auto is_slow = [&](const auto& self, const Element* e) -> bool {
       const auto [at, added] = costs.try_emplace(e, IsSlow(e));
@@ -135,9 +132,10 @@ void Emitter::ChooseSavedColumns(const Region& region) {
           last = last == region.phases.size() ? result->second : std::max(last, result->second);
       }
       const int64_t own = ColumnsIn(region) * DTypeBytes(e->dtype);
-      if (IsFloat(e->dtype) && last < q && (VariablesOf(e) & inner) == 0 && bytes + own <= kSavedBytesMax) {
+      if (IsFloat(e->dtype) && last < q && (elements_.dependences().Of(e) & inner) == 0 &&
+          bytes + own <= kSavedBytesMax) {
         bytes += own;
-        saved_[e] = {last, region.columns->variable, writer_.Alloca(TypeOf(e->dtype), ColumnsIn(region))};
+        saved_[e] = {last, region.columns->variable, elements_.writer().Alloca(TypeOf(e->dtype), ColumnsIn(region))};
         saved_order_.push_back(e);
         return;
       }
@@ -146,48 +144,48 @@ void Emitter::ChooseSavedColumns(const Region& region) {
     for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
     for (const Store& store : phase.stores) visit(visit, store.value);
   }
-  element_variables_.clear();  // Results of accumulators were not known yet.
+  elements_.dependences().ForgetElements();  // Results of accumulators were not known yet.
 }
 
-int64_t Emitter::ColumnsIn(const Region& region) const {
-  const int64_t line = target_.vector_bytes;
+int64_t SavedElements::ColumnsIn(const Region& region) const {
+  const int64_t line = elements_.target().vector_bytes;
   return (region.columns_max + line - 1) / line * line;
 }
 
-void Emitter::EmitSavedColumns() {
-  const Loop& columns = *region_->columns;
-  if (std::ranges::none_of(saved_order_, [&](const Element* e) { return saved_.at(e).phase == phase_; })) return;
-  EmitVectors(columns.variable, pool_.Import(columns.begin), pool_.Import(columns.end), {.lanes = LanesFor(columns)},
-              [&](int) { EmitSaves(); });
+void SavedElements::EmitColumns(size_t phase) {
+  if (std::ranges::none_of(saved_order_, [&](const Element* e) { return saved_.at(e).phase == phase; })) return;
+  const Loop& columns = *elements_.region().columns;
+  loops_.Emit(columns, {.lanes = widths_.LanesFor(columns)}, [&](int) { Emit(phase); });
 }
 
-const ir::Expr* Emitter::PlaceOfSaved(const Saved& saved) {
-  const ir::Expr* at = pool_.Symbol(VariableSymbol(saved.variable));
-  const bool is_column = region_->columns && region_->columns->variable == saved.variable;
-  return is_column ? pool_.Sub(at, pool_.Import(region_->columns->begin)) : at;
+const ir::Expr* SavedElements::OffsetOf(const Saved& saved) {
+  ir::ExprPool& pool = elements_.pool();
+  const std::optional<Loop>& columns = elements_.region().columns;
+  const ir::Expr* at = pool.Symbol(VariableSymbol(saved.variable));
+  const bool is_column = columns && columns->variable == saved.variable;
+  return is_column ? pool.Sub(at, pool.Import(columns->begin)) : at;
 }
 
-bool Emitter::IsSaved(const Element* element) const {
+std::optional<KeptElements::Place> SavedElements::Find(const Element* element, size_t phase) {
   const auto found = saved_.find(element);
-  return found != saved_.end() && found->second.phase < phase_;
+  if (found == saved_.end() || found->second.phase >= phase) return std::nullopt;
+  return KeptElements::Place{element->dtype, found->second.array, OffsetOf(found->second)};
 }
 
-void Emitter::EmitSaves() {
+void SavedElements::Emit(size_t phase) {
+  Writer& writer = elements_.writer();
+  Scopes& scopes = elements_.scopes();
+  const Lanes& lanes = elements_.lanes();
   for (const Element* element : saved_order_) {
     const Saved& saved = saved_.at(element);
-    if (saved.phase != phase_) continue;
-    V value = writer_.Splat(Here(), EmitElement(element, 0), lanes_.count);
-    if (lanes_.paired) value = EmitInMemoryOrder(value);
-    const V at = EmitExpr(PlaceOfSaved(saved));
-    const V address = AddressOf(saved.array, value.type, at, Here());
-    base::Append(Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ", BytesOf(value.type), "\n");
+    if (saved.phase != phase) continue;
+    V value = writer.Splat(scopes.Here(), elements_.EmitElement(element), lanes.count);
+    if (lanes.paired) value = EmitInMemoryOrder(writer, scopes.Here(), value);
+    const V at = elements_.EmitExpr(OffsetOf(saved));
+    const V address = writer.Address(scopes.Here(), saved.array, value.type, at);
+    base::Append(scopes.Here(), "  store ", Typed(value), ", ptr ", address.name, ", align ", BytesOf(value.type),
+                 "\n");
   }
-}
-
-V Emitter::EmitSaved(const Element* element, size_t level) {
-  const Saved& saved = saved_.at(element);
-  const Tensor array = {.dtype = element->dtype, .strides = {}};
-  return LoadFrom(array, saved.array, PlaceOfSaved(saved), 0, level);
 }
 
 }  // namespace hir::codegen::cpu

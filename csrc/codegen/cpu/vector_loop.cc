@@ -1,288 +1,162 @@
-// The innermost loops: vectors, their remainders, and ranges in which conditions on indices are decided.
-#include <algorithm>
-#include <bit>
-#include <cstdlib>
-#include <set>
+#include "csrc/codegen/cpu/vector_loop.h"
 
-#include "csrc/base/checked.h"
-#include "csrc/codegen/cpu/emitter.h"
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace hir::codegen::cpu {
 
 namespace {
 
-constexpr size_t kCutsMax = 10;   // Copies of a loop for ranges in which conditions are decided.
-constexpr int64_t kSumsMax = 8;   // Registers of sums; more leave too few for what is added.
-constexpr size_t kFunction = 32;  // Those of exp, erf, tanh.
-constexpr size_t kRounding = 5;   // Those of a conversion to bfloat16.
-
-// Unknown: many.
-int64_t TripsOf(const Loop& loop) {
-  const bool known = loop.begin->IsConst(0) && loop.end->IsConst();
-  return known ? std::max<int64_t>(loop.end->value, 1) : INT64_MAX;
-}
+V Constant(int64_t value) { return IntConstant(Ty::kI64, value); }
 
 }  // namespace
 
-// Elements as so many instructions.
-size_t Emitter::InstructionsOf(const Element* root, std::unordered_map<const Element*, bool>& seen) {
-  if (!seen.emplace(root, true).second) return 0;
-  size_t count = root->dtype == DType::kInt64 ? 0 : 1;
-  if (root->kind == fusion::Element::Kind::kConvert && BytesOf(TypeOf(root->dtype)) == 2) count = kRounding;
-  if (root->kind == fusion::Element::Kind::kPrim && fusion::IsFunction(root->prim)) {
-    count = kFunction;
+void VectorLoops::Open(std::span<const Loop> loops, const std::function<void()>& body) {
+  if (loops.empty()) {
+    body();
+    return;
   }
-  for (const fusion::Element* arg : root->args) count += InstructionsOf(arg, seen);
-  return count;
+  const Loop& loop = loops[0];
+  const V begin = elements_.EmitExpr(elements_.pool().Import(loop.begin));
+  const V end = elements_.EmitExpr(elements_.pool().Import(loop.end));
+  scopes_.EmitLoop(begin, end, Constant(1), [&](const V& at) {
+    scopes_.Define(loop.variable, at);
+    Open(loops.subspan(1), body);
+  });
 }
 
-int Emitter::RestLanes(int lanes) const { return std::min(lanes, target_.vector_bytes / 4); }
-
-int Emitter::LanesFor(const Loop& loop) const {
-  const int most = target_.vector_bytes / 4;
-  const int64_t trips = TripsOf(loop);
-  return trips >= most ? most : static_cast<int>(std::bit_ceil(static_cast<uint64_t>(trips)));
-}
-
-size_t Emitter::InstructionsOf(const Phase& phase, std::unordered_map<const Element*, bool>& seen) const {
-  size_t size = 0;
-  for (const Accumulator& accumulator : phase.accumulators) size += InstructionsOf(accumulator.body, seen);
-  for (const Carried& carried : phase.carried) size += InstructionsOf(carried.accumulator.body, seen);
-  for (const Store& store : phase.stores) size += InstructionsOf(store.value, seen);
-  return size;
-}
-
-// Where nothing is added up a vector may be several registers. Stores fill whole lines then: half of one, past the
-// caches, is a store and a read of memory. And long chains of instructions that wait for each other have neighbours
-// to run beside.
-int Emitter::LanesFor(const Phase& phase, const Loop& inner) {
-  const int lanes = LanesFor(inner);
-  const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
-  const bool paired = IsPaired(phase, inner);
-  if (!stores_alone && paired) return 2 * lanes;
-  if (!stores_alone || phase.stores.empty() || lanes * 4 != target_.vector_bytes) return lanes;
-  int bytes = 0;
-  for (const Store& store : phase.stores) {
-    const Tensor& tensor = nest_.tensors[static_cast<size_t>(store.tensor)];
-    bytes = std::max(bytes, BytesOf(MemoryTypeOf(tensor.dtype)));
-  }
-  std::unordered_map<const Element*, bool> seen;
-  const bool is_long = InstructionsOf(phase, seen) > LongChain(target_);
-  int registers = is_long ? 4 : bytes == 2 || paired ? 2 : 1;
-  while (registers > 1 && TripsOf(inner) < int64_t{registers} * lanes) registers /= 2;
-  return registers * lanes;
-}
-
-int Emitter::CopiesFor(const Phase& phase, const Loop& inner, int lanes) {
-  std::unordered_map<const Element*, bool> seen;
-  const size_t size = InstructionsOf(phase, seen);
-  int64_t copies = kCopies;
-  if (phase.accumulators.empty()) {
-    // Ways that there are anyway.
-    // Where the loop is a block of its axis, what varies along it alone is another part for every item, too.
-    const uint64_t lane = inner.begin->IsConst(0) ? BitOf(inner.variable) : 0;
-    const uint64_t along = BitOf(inner.variable);
-    int ways = 0;
-    for (const auto& [element, counted] : seen) {
-      if (element->kind != Element::Kind::kLoad || results_.contains(element->value)) continue;
-      const uint64_t variables = VariablesOf(element);
-      ways += (variables & along) != 0 && (variables & ~lane) != 0 ? 1 : 0;
-    }
-    copies = std::max(kCopies / std::max(ways, 1), 1);
-    // Neighbours that do not add up gain nothing from being written side by side.
-    const int64_t trips = region_->columns ? region_->columns_max : TripsOf(inner);
-    if (trips / copies < kOwnWayMin && !shares_rows_) copies = 1;
-  }
-  const int64_t registers = std::max(lanes * 4 / target_.vector_bytes, 1);
-  const size_t instructions = std::max<size_t>(size * static_cast<size_t>(registers), 1);
-  if (phase.accumulators.empty()) {
-    if (instructions > kLargeBody) copies = 1;
-  } else {
-    const size_t filled = std::max<size_t>(kLargeBody / instructions, 1);
-    copies = std::min(copies, static_cast<int64_t>(std::bit_floor(filled)));
-    const auto sums = static_cast<int64_t>(phase.accumulators.size()) * registers;
-    while (copies > 1 && copies * sums > kSumsMax) copies /= 2;
-  }
-  return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
-}
-
-int Emitter::CopiesIn(const ir::Expr* trips, int lanes, int copies) {
-  if (!trips->IsConst()) return copies;
-  return static_cast<int>(std::clamp<int64_t>(trips->value / lanes, 1, copies));
-}
-
-// Whether `region` goes through the rows that an earlier launch left of more, and beside them reads nothing at all of
-// these or of fewer. It has little to do, so its loops are masked vectors alone.
-bool Emitter::IsShort(const Region& region) {
-  if (!region.columns || region.columns_max > INT32_MAX) return false;
-  std::unordered_map<const Element*, bool> seen;
-  uint64_t rows = 0;
-  for (const Loop& loop : region.serial) rows |= BitOf(loop.variable);
-  for (const Phase& phase : region.phases) {
-    InstructionsOf(phase, seen);
-    for (const Loop& loop : phase.loops) rows |= BitOf(loop.variable);
-  }
-  bool reads_workspace = false;
-  uint64_t of_workspaces = 0, of_others = 0;
-  for (const auto& [element, counted] : seen) {
-    const auto slot = slots_.find(element->value);
-    if (element->kind != Element::Kind::kLoad || slot == slots_.end()) continue;  // A result.
-    const Tensor& tensor = nest_.tensors[static_cast<size_t>(slot->second)];
-    const bool is_workspace = tensor.role == Tensor::Role::kWorkspace;
-    reads_workspace = reads_workspace || is_workspace;
-    (is_workspace ? of_workspaces : of_others) |= VariablesOf(element) & rows;
-  }
-  element_variables_.clear();  // Results of accumulators are not known yet.
-  const bool fewer = (of_others & ~of_workspaces) == 0 && of_others != of_workspaces;
-  return reads_workspace && (of_others == 0 || fewer);
-}
-
-void Emitter::EmitVectorLoop(const Loop& loop, const Phase& phase, int lanes, int copies,
-                             const std::function<void(int copy)>& body) {
-  const ir::Expr* first = pool_.Import(loop.begin);
-  const ir::Expr* last = pool_.Import(loop.end);
-  const std::vector<int64_t> cuts = CutsOf(phase, loop, lanes);
+void VectorLoops::EmitPhase(const Phase& phase, const Loop& loop, Vectors vectors, const Body& body) {
+  ir::ExprPool& pool = elements_.pool();
+  const ir::Expr* first = pool.Import(loop.begin);
+  const ir::Expr* last = pool.Import(loop.end);
+  const std::vector<int64_t> cuts = widths_.CutsOf(phase, loop, vectors.lanes);
   // Where later phases read the row again, it has been asked for, in one place or in shares of neighbours. Sums alone,
   // and what is stored of a row that earlier phases read, go by what the core does best (layer norm of float32 in four
   // places .84 to .85 of triad, in order .87 to .90; Zen 4).
-  const bool is_alone = LastLoops(*region_) == 0;
-  const bool in_order = shares_rows_ || (ReadsBestInOrder(target_) && is_alone != phase.accumulators.empty());
-  Vectors vectors = {.lanes = lanes, .copies = copies};
+  const bool is_alone = LastLoops(elements_.region()) == 0;
+  const bool in_order =
+      vectors.in_shares || (ReadsBestInOrder(elements_.target()) && is_alone != phase.accumulators.empty());
   if (in_order) vectors.own_way_min = INT64_MAX;
   if (cuts.size() <= 2) {
-    vectors.paired = IsPaired(phase, loop);
-    EmitVectors(loop.variable, first, last, vectors, body);
+    vectors.paired = widths_.IsPaired(phase, loop);
+    Emit(loop.variable, first, last, vectors, body);
     return;
   }
   // Between two cuts every condition is decided by the range.
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    math_.ResetRange(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1] - 1));
-    epoch_ = num_epochs_++;
-    element_variables_.clear();
-    EmitVectors(loop.variable, pool_.Const(cuts[i]), pool_.Const(cuts[i + 1]), vectors, body);
+    const ir::Expr* from = pool.Const(cuts[i]);
+    const ir::Expr* to = pool.Const(cuts[i + 1]);
+    elements_.dependences().EnterRange(loop.variable, from, to);
+    Emit(loop.variable, from, to, vectors, body);
   }
-  math_.ResetRange(loop.variable, first, pool_.Sub(last, pool_.Const(1)));
-  epoch_ = 0;
-  element_variables_.clear();
+  elements_.dependences().LeaveRange(loop.variable, first, last);
 }
 
-std::vector<int64_t> Emitter::CutsOf(const Phase& phase, const Loop& loop, int lanes) {
-  if (!loop.begin->IsConst(0) || !loop.end->IsConst()) return {};
-  const int64_t trips = loop.end->value;
-  std::set<int64_t> cuts = {0, trips};
-  std::unordered_map<const Element*, bool> seen;
-  const auto visit = [&](const auto& self, const Element* e) -> void {
-    if (!seen.emplace(e, true).second) return;
-    for (const Element* arg : e->args) self(self, arg);
-    if (e->kind != Element::Kind::kPrim || e->dtype != DType::kBool || !math_.IsIndexCondition(e) ||
-        e->args.size() != 2)
-      return;
-    const ir::Expr* a = math_.ToExpr(e->args[0]);
-    const ir::Expr* b = math_.ToExpr(e->args[1]);
-    if (a == nullptr || b == nullptr) return;  // Of conditions.
-    const auto affine = math_.Split(pool_.Sub(a, b), loop.variable);
-    if (!affine || !affine->base->IsConst() || !affine->stride->IsConst() || affine->stride->value == 0) return;
-    const int64_t stride = affine->stride->value;
-    const int64_t root = base::FloorDiv(stride > 0 ? -affine->base->value : affine->base->value, std::abs(stride));
-    for (const int64_t cut : {root, root + 1}) {  // The sign changes at one of them, or both for equality.
-      if (cut <= 0 || cut >= trips) continue;
-      cuts.insert(cut / lanes * lanes);
-      cuts.insert(std::min(trips, (cut + lanes - 1) / lanes * lanes));
-    }
-  };
-  for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
-  for (const Store& store : phase.stores) visit(visit, store.value);
-  if (cuts.size() > kCutsMax) return {};
-  return {cuts.begin(), cuts.end()};
-}
-
-void Emitter::EnterVectors(int variable, const Vectors& vectors, const V& first) {
-  variable_level_[static_cast<size_t>(variable)] = static_cast<int>(levels_.size()) - 1;
-  levels_.back().body_memo.clear();
-  lanes_ = {};
-  lanes_.variable = variable;
-  lanes_.count = vectors.lanes;
-  lanes_.first = first;
-  lanes_.paired = vectors.paired;
+void VectorLoops::Enter(int variable, const Vectors& vectors, const V& first) {
+  scopes_.Define(variable, first);
+  scopes_.ForgetBody();
+  Lanes lanes;
+  lanes.variable = variable;
+  lanes.count = vectors.lanes;
+  lanes.first = first;
+  lanes.paired = vectors.paired;
+  elements_.SetLanes(std::move(lanes));
 }
 
 // No more lanes than there are matter, and 32 bits hold their number: a compare of all lanes is one instruction then.
-void Emitter::MaskVectors(const Vectors& vectors, const V& end) {
-  std::string& code = Here();
-  const int lanes = vectors.lanes;
-  V rest = writer_.Binary(code, "sub", end, lanes_.first);
-  if (vectors.masked) rest = writer_.Intrinsic(code, "smin", {rest, IntConstant(Ty::kI64, lanes)});
+void VectorLoops::Mask(const Vectors& vectors, const V& end) {
+  std::string& code = scopes_.Here();
+  Lanes lanes = elements_.lanes();
+  V rest = writer_.Binary(code, "sub", end, lanes.first);
+  if (vectors.masked) rest = writer_.Intrinsic(code, "smin", {rest, Constant(vectors.lanes)});
   const V count = writer_.CastTo(code, "trunc", rest, Ty::kI32);
-  lanes_.masked = true;
-  lanes_.mask = writer_.Compare(code, "ult", writer_.Iota(lanes, Ty::kI32), writer_.Splat(code, count, lanes));
+  lanes.masked = true;
+  lanes.mask =
+      writer_.Compare(code, "ult", writer_.Iota(vectors.lanes, Ty::kI32), writer_.Splat(code, count, vectors.lanes));
+  elements_.SetLanes(std::move(lanes));
 }
 
-void Emitter::EmitVectors(int variable, const ir::Expr* first, const ir::Expr* last, const Vectors& vectors,
-                          const std::function<void(int copy)>& body) {
+void VectorLoops::Emit(const Loop& loop, const Vectors& vectors, const Body& body) {
+  ir::ExprPool& pool = elements_.pool();
+  Emit(loop.variable, pool.Import(loop.begin), pool.Import(loop.end), vectors, body);
+}
+
+void VectorLoops::Emit(int variable, const ir::Expr* first, const ir::Expr* last, const Vectors& vectors,
+                       const Body& body) {
+  ir::ExprPool& pool = elements_.pool();
   const int lanes = vectors.lanes;
-  const ir::Expr* trips = pool_.Sub(last, first);
-  const int copies = CopiesIn(trips, lanes, vectors.copies);
-  const int64_t step = int64_t{lanes} * copies;
-  const V begin = EmitExpr(first);
-  const V end = EmitExpr(last);
-  const bool whole = pool_.Mod(trips, pool_.Const(step))->IsConst(0);
-  const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
+  const ir::Expr* trips = pool.Sub(last, first);
+  const V begin = elements_.EmitExpr(first);
+  const V end = elements_.EmitExpr(last);
+  const int copies = LoopWidths::CopiesIn(trips, lanes, vectors.copies);
+  const bool whole = pool.Mod(trips, pool.Const(int64_t{lanes} * copies))->IsConst(0);
   if (!whole && (is_short_ || vectors.masked)) {
-    const Vectors all = {.lanes = is_short_ ? RestLanes(lanes) : lanes, .masked = !is_short_};
-    EmitLoop(begin, end, constant(all.lanes), [&](const V& at) {
-      EnterVectors(variable, all, at);
-      if (all.lanes > 1) MaskVectors(all, end);
-      body(0);
+    const int all = is_short_ ? widths_.RestLanes(lanes) : lanes;
+    EmitRest(variable, begin, end, {.lanes = all, .masked = !is_short_}, all > 1, body);
+  } else {
+    const Steps steps = StepsOf(first, trips, {.begin = begin, .end = end}, vectors);
+    scopes_.EmitLoop(begin, steps.stop, steps.stride, [&](const V& at) {
+      V from = at;
+      for (int copy = 0; copy < copies; ++copy) {
+        if (copy > 0) from = writer_.Binary(scopes_.Here(), "add", from, steps.distance);
+        Enter(variable, vectors, from);
+        body(copy);
+      }
     });
-    lanes_ = {};
-    return;
+    if (!whole) {
+      const Vectors rest = {.lanes = widths_.RestLanes(lanes)};  // One register at a time.
+      const bool whole_vectors = pool.Mod(trips, pool.Const(rest.lanes))->IsConst(0);
+      EmitRest(variable, steps.middle, end, rest, rest.lanes > 1 && !whole_vectors, body);
+    }
   }
-  // Whole steps are [begin, middle). In a step copy k is `distance` after copy k - 1.
-  V middle = end, distance = constant(lanes), stride = constant(step), stop = end;
+  elements_.SetLanes({});
+}
+
+void VectorLoops::EmitRest(int variable, const V& begin, const V& end, const Vectors& vectors, bool masked,
+                           const Body& body) {
+  scopes_.EmitLoop(begin, end, Constant(vectors.lanes), [&](const V& at) {
+    Enter(variable, vectors, at);
+    if (masked) Mask(vectors, end);
+    body(0);
+  });
+}
+
+VectorLoops::Steps VectorLoops::StepsOf(const ir::Expr* first, const ir::Expr* trips, const Range& range,
+                                        const Vectors& vectors) {
+  ir::ExprPool& pool = elements_.pool();
+  const int copies = LoopWidths::CopiesIn(trips, vectors.lanes, vectors.copies);
+  const int64_t step = int64_t{vectors.lanes} * copies;
+  const bool whole = pool.Mod(trips, pool.Const(step))->IsConst(0);
+  Steps steps = {.middle = range.end, .distance = Constant(vectors.lanes), .stride = Constant(step), .stop = range.end};
   if (trips->IsConst()) {
     const int64_t in_steps = std::max<int64_t>(trips->value, 0) / step * step;
-    if (!whole) middle = EmitExpr(pool_.Add(first, pool_.Const(in_steps)));
-    stop = middle;
+    if (!whole) steps.middle = elements_.EmitExpr(pool.Add(first, pool.Const(in_steps)));
+    steps.stop = steps.middle;
     if (copies > 1 && in_steps / copies >= vectors.own_way_min) {
-      distance = constant(in_steps / copies);
-      stride = constant(lanes);
-      stop = EmitExpr(pool_.Add(first, pool_.Const(in_steps / copies)));
+      steps.distance = Constant(in_steps / copies);
+      steps.stride = Constant(vectors.lanes);
+      steps.stop = elements_.EmitExpr(pool.Add(first, pool.Const(in_steps / copies)));
     }
-  } else {
-    std::string& code = Here();
-    V in_steps = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", end, begin), constant(0)});
-    if (!whole) {
-      const V rest = writer_.Binary(code, "urem", in_steps, constant(step));
-      in_steps = writer_.Binary(code, "sub", in_steps, rest);
-      middle = writer_.Binary(code, "add", begin, in_steps);
-    }
-    stop = middle;
-    if (copies > 1 && vectors.own_way_min < INT64_MAX) {
-      const V own = writer_.Binary(code, "udiv", in_steps, constant(copies));
-      const V is_long = writer_.Compare(code, "sge", own, constant(vectors.own_way_min));
-      distance = writer_.Select(code, is_long, own, distance);
-      stride = writer_.Select(code, is_long, constant(lanes), stride);
-      stop = writer_.Select(code, is_long, writer_.Binary(code, "add", begin, own), middle);
-    }
+    return steps;
   }
-  EmitLoop(begin, stop, stride, [&](const V& at) {
-    V from = at;
-    for (int copy = 0; copy < copies; ++copy) {
-      if (copy > 0) from = writer_.Binary(Here(), "add", from, distance);
-      EnterVectors(variable, vectors, from);
-      body(copy);
-    }
-  });
+  std::string& code = scopes_.Here();
+  const V zero = Constant(0);
+  V in_steps = writer_.Intrinsic(code, "smax", {writer_.Binary(code, "sub", range.end, range.begin), zero});
   if (!whole) {
-    const Vectors rest = {.lanes = RestLanes(lanes)};  // One register at a time.
-    const bool whole_vectors = pool_.Mod(trips, pool_.Const(rest.lanes))->IsConst(0);
-    EmitLoop(middle, end, constant(rest.lanes), [&](const V& at) {
-      EnterVectors(variable, rest, at);
-      if (rest.lanes > 1 && !whole_vectors) MaskVectors(rest, end);
-      body(0);
-    });
+    const V rest = writer_.Binary(code, "urem", in_steps, Constant(step));
+    in_steps = writer_.Binary(code, "sub", in_steps, rest);
+    steps.middle = writer_.Binary(code, "add", range.begin, in_steps);
   }
-  lanes_ = {};
+  steps.stop = steps.middle;
+  if (copies > 1 && vectors.own_way_min < INT64_MAX) {
+    const V own = writer_.Binary(code, "udiv", in_steps, Constant(copies));
+    const V is_long = writer_.Compare(code, "sge", own, Constant(vectors.own_way_min));
+    steps.distance = writer_.Select(code, is_long, own, steps.distance);
+    steps.stride = writer_.Select(code, is_long, Constant(vectors.lanes), steps.stride);
+    steps.stop = writer_.Select(code, is_long, writer_.Binary(code, "add", range.begin, own), steps.middle);
+  }
+  return steps;
 }
 
 }  // namespace hir::codegen::cpu
