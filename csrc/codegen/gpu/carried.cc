@@ -54,11 +54,11 @@ std::vector<Loop> ColumnsOf(const Region& region, const Schedule& s) {
 }
 
 // The vectors that every row has anew.
-std::vector<Emitter::Access> RingOf(Emitter& em, const Region& region,
-                                    const std::vector<const fusion::Element*>& roots) {
-  std::vector<Emitter::Access> ring;
-  for (const Emitter::Access& access : em.VectorLoads(roots)) {
-    if (access.guard == 0 && em.BytesOf(access) % 16 == 0 && em.Varies(access, std::span(region.serial).last(1)))
+std::vector<Access> RingOf(Emitter& em, const Region& region, const std::vector<const fusion::Element*>& roots) {
+  std::vector<Access> ring;
+  for (const Access& access : em.loads.Vectors(roots)) {
+    if (access.guard == 0 && em.places.BytesOf(access) % 16 == 0 &&
+        em.places.Varies(access, std::span(region.serial).last(1)))
       ring.push_back(access);
   }
   return ring;
@@ -68,6 +68,7 @@ class CarriedEmitter {
  public:
   CarriedEmitter(Emitter& em, const Region& region, const Schedule& s)
       : em_(em),
+        code_(em.code),
         region_(region),
         s_(s),
         in_registers_(s.held),
@@ -75,24 +76,24 @@ class CarriedEmitter {
         factors_(em, std::span(region.serial).last(1), columns_) {}
 
   const ir::Expr* Run() {
-    em_.SetVector(-1, 1);
-    const ir::Expr* parts = em_.TripsOf(region_.grid);
-    em_.Line("const ix item = (ix)unit;");
-    em_.Open();
-    em_.Decode(region_.grid, "item");
+    em_.vector.Clear();
+    const ir::Expr* parts = em_.indices.TripsOf(region_.grid);
+    code_.Line("const ix item = (ix)unit;");
+    code_.Open();
+    em_.indices.Decode(region_.grid, "item");
     if (in_registers_) {
       StartColumns();
       CollectRing();
       CollectBases();
-      if (s_.unroll == 1) em_.SetInnerRows(region_.serial.back().variable);
-      em_.Line("int parity = 0;");
+      if (s_.unroll == 1) em_.values.SetInnerRows(region_.serial.back().variable);
+      code_.Line("int parity = 0;");
       if (!ring_.empty()) StartAhead();
     } else if (HasReductions()) {
-      em_.Line("int parity = 0;");
+      code_.Line("int parity = 0;");
     }
     Serial(0);
-    const std::string body = em_.Close();
-    em_.Line("{\n", body, "}");
+    const std::string body = code_.Close();
+    code_.Line("{\n", body, "}");
     return parts;
   }
 
@@ -116,7 +117,9 @@ class CarriedEmitter {
   };
 
   std::vector<Part> PartsOf(const fusion::Element* body) {
-    const auto is_fast = [&](const fusion::Element* e) { return em_.DependsOn(e, std::span(region_.serial).last(1)); };
+    const auto is_fast = [&](const fusion::Element* e) {
+      return em_.dependences.DependsOn(e, std::span(region_.serial).last(1));
+    };
     std::vector<Part> parts;
     for (const Term& term : TermsOf(body, is_fast)) parts.push_back({term.slow, factors_.Product(term.fast)});
     return parts;
@@ -132,7 +135,7 @@ class CarriedEmitter {
         for (const Part& term : parts) {
           const auto known = std::ranges::find_if(
               bases_, [&](const Base& base) { return base.phase == &phase && base.product == term.product; });
-          if (known == bases_.end()) bases_.push_back({term.product, &phase, em_.NewName("base")});
+          if (known == bases_.end()) bases_.push_back({term.product, &phase, code_.NewName("base")});
         }
       }
     }
@@ -150,16 +153,16 @@ class CarriedEmitter {
         if (parts == parts_.end()) continue;
         Each([&] {
           SetFixed();
-          em_.Lanes([&] {
+          em_.lanes.Each([&] {
             const std::string lane = s_.lanes > 1 ? "[e]" : "[0]";
             for (const Part& term : parts->second) {
               std::vector<std::string> factors;
-              for (const fusion::Element* factor : term.slow) factors.push_back(em_.Value(factor));
+              for (const fusion::Element* factor : term.slow) factors.push_back(em_.values.Text(factor));
               factors.push_back(Cat(At(BaseOf(term, phase).array), lane));
-              em_.Line(At(arrays_.at(&carried)), lane, " += ", base::Join(factors, " * "), ";");
+              code_.Line(At(arrays_.at(&carried)), lane, " += ", base::Join(factors, " * "), ";");
             }
           });
-          em_.ForgetPacks();
+          em_.loaded.ForgetPacks();
         });
       }
     }
@@ -171,33 +174,33 @@ class CarriedEmitter {
 
   // All phases that loop have the columns; so a thread's are found once.
   void StartColumns() {
-    em_.SetVector(s_.vector, s_.lanes);
-    const ir::Expr* count = em_.TripsOf(columns_);
-    em_.Require(Cat(em_.SymbolText(count), " <= ", int64_t{s_.threads} * s_.unroll));
-    em_.Require(Cat(em_.SymbolText(count), " > 0"));
-    em_.Line("const ix n = ", em_.Expr(count), ";");
+    em_.vector.Set(s_.vector, s_.lanes);
+    const ir::Expr* count = em_.indices.TripsOf(columns_);
+    em_.conditions.Require(Cat(em_.arguments.SymbolText(count), " <= ", int64_t{s_.threads} * s_.unroll));
+    em_.conditions.Require(Cat(em_.arguments.SymbolText(count), " > 0"));
+    code_.Line("const ix n = ", em_.indices.Text(count), ";");
     all_own_ = count->IsConst(int64_t{s_.threads} * s_.unroll);
     if (s_.unroll > 1) return;
-    if (!all_own_) em_.Line("const bool own = t < n;");
-    em_.Line("const ix k = ", all_own_ ? "t" : "own ? t : 0", ";");
-    em_.Decode(columns_, "k");
+    if (!all_own_) code_.Line("const bool own = t < n;");
+    code_.Line("const ix k = ", all_own_ ? "t" : "own ? t : 0", ";");
+    em_.indices.Decode(columns_, "k");
   }
 
   // body() once for each vector of this thread, as scopes; `guarded`: where it exists.
   void Each(const std::function<void()>& body) {
-    em_.Open();
+    code_.Open();
     if (s_.unroll == 1) {
       body();
-      const std::string code = em_.Close();
-      em_.Line(all_own_ ? "{\n" : "if (own) {\n", code, "}");
+      const std::string code = code_.Close();
+      code_.Line(all_own_ ? "{\n" : "if (own) {\n", code, "}");
       return;
     }
-    const std::string k = em_.NewName("k");
-    em_.Decode(columns_, k);
+    const std::string k = code_.NewName("k");
+    em_.indices.Decode(columns_, k);
     body();
-    const std::string code = em_.Close();
-    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) {\nconst ix ", k, " = t + u * ", s_.threads,
-             ";\n", all_own_ ? "{" : Cat("if (", k, " < n) {"), "\n", code, "}\n}");
+    const std::string code = code_.Close();
+    code_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) {\nconst ix ", k, " = t + u * ", s_.threads,
+               ";\n", all_own_ ? "{" : Cat("if (", k, " < n) {"), "\n", code, "}\n}");
   }
   std::string At(const std::string& array) const { return Cat(array, s_.unroll > 1 ? "[u]" : "[0]"); }
 
@@ -209,30 +212,30 @@ class CarriedEmitter {
       for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
     }
     const std::span<const Loop> rows = std::span(region_.serial).last(1);
-    for (const Emitter::Access& access : RingOf(em_, region_, roots)) ring_.emplace_back(access, em_.NewName("c"));
-    for (const Emitter::Access& access : em_.ScalarLoads(roots, rows, columns_)) {
+    for (const Access& access : RingOf(em_, region_, roots)) ring_.emplace_back(access, code_.NewName("c"));
+    for (const Access& access : em_.loads.Scalars(roots, rows, columns_)) {
       const int64_t size = DTypeBytes(access.load->dtype);
       if (IsAhead() && size != 4) continue;  // Others are read when needed.
-      const std::string name = em_.NewName("scalar");
+      const std::string name = code_.NewName("scalar");
       scalars_.emplace_back(access, name);
       if (IsAhead()) {
-        em_.Line("SHARED u32 ring_", name, "[", s_.stages, "][", s_.threads / 32 * size / 4, "];");
+        code_.Line("SHARED u32 ring_", name, "[", s_.stages, "][", s_.threads / 32 * size / 4, "];");
       } else {
-        em_.Line(TypeText(access.load->dtype), " next_", name, ";");
+        code_.Line(TypeText(access.load->dtype), " next_", name, ";");
       }
     }
     const int vectors = s_.threads * s_.unroll;
     if (IsAhead()) {
       const int chunks = ChunksOfRow();
       if (s_.staging == Staging::kBulk) {
-        em_.Line("DYNAMIC(ring);\nSHARED u64 full[", s_.stages, "];");
+        code_.Line("DYNAMIC(ring);\nSHARED u64 full[", s_.stages, "];");
       } else {
-        em_.Line("SHARED uint4 ring[", s_.stages * chunks * vectors, "];");
+        code_.Line("SHARED uint4 ring[", s_.stages * chunks * vectors, "];");
       }
     }
     for (const auto& [access, name] : ring_) {
-      em_.Line("Pk<", em_.BytesOf(access), "> ", name, "[", s_.unroll, "];");
-      if (!IsAhead()) em_.Line("Pk<", em_.BytesOf(access), "> next_", name, "[", s_.unroll, "];");
+      code_.Line("Pk<", em_.places.BytesOf(access), "> ", name, "[", s_.unroll, "];");
+      if (!IsAhead()) code_.Line("Pk<", em_.places.BytesOf(access), "> next_", name, "[", s_.unroll, "];");
     }
   }
   // Vectors that are the same in all rows of the innermost loop, of threads that have several: loaded in front of it,
@@ -244,18 +247,18 @@ class CarriedEmitter {
       if (phase.loops.empty()) continue;
       for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
     }
-    std::vector<std::pair<Emitter::Access, std::string>> own;
-    for (const Emitter::Access& access : em_.VectorLoads(roots)) {
+    std::vector<std::pair<Access, std::string>> own;
+    for (const Access& access : em_.loads.Vectors(roots)) {
       const std::span<const Loop> serial(region_.serial);
-      const bool by_last = depth > 0 && em_.Varies(access, serial.subspan(depth - 1, 1));
-      if (access.guard != 0 || em_.Varies(access, serial.subspan(depth)) || (depth > 0 && !by_last)) continue;
-      own.emplace_back(access, em_.NewName("c"));
-      em_.Line("Pk<", em_.BytesOf(access), "> ", own.back().second, "[", s_.unroll, "];");
+      const bool by_last = depth > 0 && em_.places.Varies(access, serial.subspan(depth - 1, 1));
+      if (access.guard != 0 || em_.places.Varies(access, serial.subspan(depth)) || (depth > 0 && !by_last)) continue;
+      own.emplace_back(access, code_.NewName("c"));
+      code_.Line("Pk<", em_.places.BytesOf(access), "> ", own.back().second, "[", s_.unroll, "];");
     }
     if (own.empty()) return;
     Each([&] {
       for (const auto& [access, name] : own)
-        em_.Line(At(name), " = ", em_.LoadText(access, Emitter::Reading::kPlain), ";");
+        code_.Line(At(name), " = ", em_.values.LoadText(access, Values::Reading::kPlain), ";");
     });
     for (auto& each : own) {
       std::erase_if(fixed_, [&](const auto& old) { return old.first.load == each.first.load; });
@@ -263,14 +266,14 @@ class CarriedEmitter {
     }
   }
   void SetFixed() {
-    for (const auto& [access, name] : fixed_) em_.SetPack(access, At(name));
+    for (const auto& [access, name] : fixed_) em_.loaded.SetPack(access, At(name));
   }
 
   bool IsAhead() const { return s_.staging != Staging::kRegisters && !ring_.empty(); }
   // Chunks of 16 bytes that a vector of every tensor in the ring has.
   int ChunksOfRow() const {
     int chunks = 0;
-    for (const auto& [access, name] : ring_) chunks += em_.BytesOf(access) / 16;
+    for (const auto& [access, name] : ring_) chunks += em_.places.BytesOf(access) / 16;
     return chunks;
   }
   // Where the vectors of a tensor begin in a stage: row by row as in memory for bulk copies, else a plane for each
@@ -290,7 +293,7 @@ class CarriedEmitter {
   std::string AheadOf(size_t loop) const { return Cat("ahead", region_.serial[loop].variable); }
   std::string EndOf(size_t loop) const { return Cat("end", region_.serial[loop].variable); }
   void DefineAhead(size_t loops) {
-    for (size_t i = 0; i < loops; ++i) em_.Define(region_.serial[i].variable, AheadOf(i));
+    for (size_t i = 0; i < loops; ++i) code_.Define(region_.serial[i].variable, AheadOf(i));
   }
   std::string IsThere() const {
     const size_t last = region_.serial.size() - 1;
@@ -298,18 +301,19 @@ class CarriedEmitter {
   }
   std::string StepOf(size_t i) {
     const ir::Expr* step = region_.serial[i].step;
-    return step == nullptr ? std::string("1") : em_.Expr(em_.Import(step));
+    return step == nullptr ? std::string("1") : em_.indices.Text(em_.pool.Import(step));
   }
   // To the first trip of loop `i`.
   std::string First(size_t i) {
     const Loop& loop = region_.serial[i];
-    const Emitter::Definitions before = em_.GetDefinitions();
-    em_.Open();
+    const Scopes::Definitions before = code_.definitions();
+    code_.Open();
     DefineAhead(i);
-    const std::string begin = em_.Expr(em_.Import(loop.begin)), end = em_.Expr(em_.Import(loop.end));
-    em_.Line(AheadOf(i), " = ", begin, ";\n", EndOf(i), " = ", end, ";");
-    const std::string code = em_.Close();
-    em_.SetDefinitions(before);
+    const std::string begin = em_.indices.Text(em_.pool.Import(loop.begin)),
+                      end = em_.indices.Text(em_.pool.Import(loop.end));
+    code_.Line(AheadOf(i), " = ", begin, ";\n", EndOf(i), " = ", end, ";");
+    const std::string code = code_.Close();
+    code_.SetDefinitions(before);
     return Cat("{\n", code, "}\n");
   }
   // Past trips of the loops around `i` in which it has none left.
@@ -320,79 +324,79 @@ class CarriedEmitter {
   }
 
   void StartAhead() {
-    for (size_t i = 0; i < region_.serial.size(); ++i) em_.Line("ix ", AheadOf(i), " = 0, ", EndOf(i), " = 0;");
-    em_.Line(First(0));
+    for (size_t i = 0; i < region_.serial.size(); ++i) code_.Line("ix ", AheadOf(i), " = 0, ", EndOf(i), " = 0;");
+    code_.Line(First(0));
     for (size_t i = 1; i < region_.serial.size(); ++i) {
-      em_.Line("if (", AheadOf(i - 1), " < ", EndOf(i - 1), ") {\n", First(i), Skip(i), "}");
+      code_.Line("if (", AheadOf(i - 1), " < ", EndOf(i - 1), ") {\n", First(i), Skip(i), "}");
     }
     if (!IsAhead()) {
       Fetch();
       return;
     }
-    em_.Line("int stage = 0;");
+    code_.Line("int stage = 0;");
     if (s_.staging == Staging::kBulk) {
-      em_.Line("u32 phase = 0;\nif (t == 0) {\nfor (int i = 0; i < ", s_.stages,
-               "; ++i) bulk_start(full + i);\nbulk_started();\n}\nsync();");
+      code_.Line("u32 phase = 0;\nif (t == 0) {\nfor (int i = 0; i < ", s_.stages,
+                 "; ++i) bulk_start(full + i);\nbulk_started();\n}\nsync();");
     }
-    em_.Open();
+    code_.Open();
     Fetch();
-    const std::string fetch = em_.Close();
-    em_.Line("#pragma unroll 1\nfor (; stage < ", s_.stages, "; ++stage) {\n", fetch, "}\nstage = 0;");
+    const std::string fetch = code_.Close();
+    code_.Line("#pragma unroll 1\nfor (; stage < ", s_.stages, "; ++stage) {\n", fetch, "}\nstage = 0;");
   }
 
   // Starts loading the row ahead, and goes on to the next.
   void Fetch() {
-    const Emitter::Definitions before = em_.GetDefinitions();
-    em_.Open();
+    const Scopes::Definitions before = code_.definitions();
+    code_.Open();
     DefineAhead(region_.serial.size());
     if (!IsAhead()) {
       Each([&] {
         for (const auto& [access, name] : ring_)
-          em_.Line(At(Cat("next_", name)), " = ", em_.LoadText(access, Emitter::Reading::kPlain), ";");
+          code_.Line(At(Cat("next_", name)), " = ", em_.values.LoadText(access, Values::Reading::kPlain), ";");
       });
     } else if (s_.staging == Staging::kCopies) {
       Each([&] {
         int first = 0;
         for (const auto& [access, name] : ring_) {
-          const int chunks = em_.BytesOf(access) / 16;
-          const std::string from = em_.NewName("from");
-          em_.Line("const char* ", from, " = (const char*)(", em_.LoadAddress(access), ");");
+          const int chunks = em_.places.BytesOf(access) / 16;
+          const std::string from = code_.NewName("from");
+          code_.Line("const char* ", from, " = (const char*)(", em_.values.LoadAddress(access), ");");
           for (int chunk = 0; chunk < chunks; ++chunk) {
-            em_.Line("copy16(", ChunkAt(first, chunks, chunk, OwnVector()), ", ", from, " + ", chunk * 16, ");");
+            code_.Line("copy16(", ChunkAt(first, chunks, chunk, OwnVector()), ", ", from, " + ", chunk * 16, ");");
           }
           first += chunks;
         }
       });
     } else {
       // One thread for all: whole rows.
-      em_.Open();
-      em_.Decode(columns_, "0");
-      em_.Line("bulk_expect(full + stage, (u32)n * ", ChunksOfRow() * 16, ");");
+      code_.Open();
+      em_.indices.Decode(columns_, "0");
+      code_.Line("bulk_expect(full + stage, (u32)n * ", ChunksOfRow() * 16, ");");
       int first = 0;
       for (const auto& [access, name] : ring_) {
-        const int chunks = em_.BytesOf(access) / 16;
-        em_.Line("bulk_copy(", ChunkAt(first, chunks, 0, "0"), ", ", em_.LoadAddress(access), ", (u32)n * ",
-                 chunks * 16, ", full + stage);");
+        const int chunks = em_.places.BytesOf(access) / 16;
+        code_.Line("bulk_copy(", ChunkAt(first, chunks, 0, "0"), ", ", em_.values.LoadAddress(access), ", (u32)n * ",
+                   chunks * 16, ", full + stage);");
         first += chunks;
       }
-      const std::string copies = em_.Close();
-      em_.Line("if (t == 0) {\n", copies, "}");
+      const std::string copies = code_.Close();
+      code_.Line("if (t == 0) {\n", copies, "}");
     }
     for (const auto& [access, name] : scalars_) {
       if (!IsAhead()) {
-        em_.Line("next_", name, " = ", em_.ScalarText(access), ";");
+        code_.Line("next_", name, " = ", em_.values.ScalarText(access), ";");
       } else {
         const int64_t size = DTypeBytes(access.load->dtype);
         // A lane for its warp: copies from one address by all lanes of it take 32 turns.
-        em_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name, "[stage][t / 32 * ", size / 4, "], ",
-                 em_.LoadAddress(access), ");");
+        code_.Line("if ((t & 31) == 0) copy_small<", size, ">(&ring_", name, "[stage][t / 32 * ", size / 4, "], ",
+                   em_.values.LoadAddress(access), ");");
       }
     }
-    const std::string load = em_.Close();
-    em_.SetDefinitions(before);
+    const std::string load = code_.Close();
+    code_.SetDefinitions(before);
     const size_t last = region_.serial.size() - 1;
-    em_.Line("if (", IsThere(), ") {\n", load, AheadOf(last), " += ", StepOf(last), ";\n", Skip(last), "}");
-    if (HasCopies()) em_.Line("copies_end();");
+    code_.Line("if (", IsThere(), ") {\n", load, AheadOf(last), " += ", StepOf(last), ";\n", Skip(last), "}");
+    if (HasCopies()) code_.Line("copies_end();");
   }
   bool HasCopies() const { return IsAhead() && (s_.staging == Staging::kCopies || !scalars_.empty()); }
 
@@ -402,38 +406,38 @@ class CarriedEmitter {
     if (ring_.empty()) return;
     if (!IsAhead()) {
       for (const auto& [access, name] : scalars_) {
-        em_.Line("const ", TypeText(access.load->dtype), " ", name, " = next_", name, ";");
-        em_.SetScalar(access, name);
+        code_.Line("const ", TypeText(access.load->dtype), " ", name, " = next_", name, ";");
+        em_.loaded.SetScalar(access, name);
       }
       for (const auto& [access, name] : ring_) {
-        em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_", name, "[u];");
+        code_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_", name, "[u];");
       }
       Fetch();
       return;
     }
-    if (HasCopies()) em_.Line("copies_wait<", s_.stages - 1, ">();");
-    if (!scalars_.empty()) em_.Line("warp_sync();");
+    if (HasCopies()) code_.Line("copies_wait<", s_.stages - 1, ">();");
+    if (!scalars_.empty()) code_.Line("warp_sync();");
     for (const auto& [access, name] : scalars_) {
       const int64_t size = DTypeBytes(access.load->dtype);
-      em_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_", Suffix(access.load->dtype), "((const ",
-               MemoryText(access.load->dtype), "*)&ring_", name, "[stage][t / 32 * ", size / 4, "]);");
-      em_.SetScalar(access, name);
+      code_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_", Suffix(access.load->dtype), "((const ",
+                 MemoryText(access.load->dtype), "*)&ring_", name, "[stage][t / 32 * ", size / 4, "]);");
+      em_.loaded.SetScalar(access, name);
     }
-    if (s_.staging == Staging::kBulk) em_.Line("bulk_wait(full + stage, phase);");
+    if (s_.staging == Staging::kBulk) code_.Line("bulk_wait(full + stage, phase);");
     Each([&] {
       int first = 0;
       for (const auto& [access, name] : ring_) {
-        const int chunks = em_.BytesOf(access) / 16;
+        const int chunks = em_.places.BytesOf(access) / 16;
         for (int chunk = 0; chunk < chunks; ++chunk) {
-          em_.Line("{ const Pk<16> p = ldv<16>(", ChunkAt(first, chunks, chunk, OwnVector()),
-                   "); for (int i = 0; i < 4; ++i) ", At(name), ".w[", chunk * 4, " + i] = p.w[i]; }");
+          code_.Line("{ const Pk<16> p = ldv<16>(", ChunkAt(first, chunks, chunk, OwnVector()),
+                     "); for (int i = 0; i < 4; ++i) ", At(name), ".w[", chunk * 4, " + i] = p.w[i]; }");
         }
         first += chunks;
       }
     });
     refill_due_ = true;
     if (s_.staging == Staging::kCopies) {
-      if (!scalars_.empty()) em_.Line("warp_sync();");
+      if (!scalars_.empty()) code_.Line("warp_sync();");
       Refill();
     }
   }
@@ -442,27 +446,27 @@ class CarriedEmitter {
     if (!refill_due_) return;
     refill_due_ = false;
     Fetch();
-    em_.Line("if (++stage == ", s_.stages, ") {\nstage = 0;", s_.staging == Staging::kBulk ? "\nphase ^= 1;" : "",
-             "\n}");
+    code_.Line("if (++stage == ", s_.stages, ") {\nstage = 0;", s_.staging == Staging::kBulk ? "\nphase ^= 1;" : "",
+               "\n}");
   }
 
   void Serial(size_t i) {
     if (i == region_.serial.size()) {
-      em_.SetRowScope();
+      code_.SetRowScope();
       if (in_registers_) Take();
       for (const Phase& phase : region_.phases) Row(phase);
       if (refill_due_) {
-        em_.Line("sync();");
+        code_.Line("sync();");
         Refill();
       }
-      if (in_registers_ || HasReductions()) em_.Line("parity ^= 1;");
+      if (in_registers_ || HasReductions()) code_.Line("parity ^= 1;");
       return;
     }
     std::vector<Sum> sums;
     for (const Phase& phase : region_.phases) {
       for (const Carried& carried : phase.carried) {
         if (carried.depth != static_cast<int>(i)) continue;
-        sums.push_back({&carried, &phase, em_.NewName("sum")});
+        sums.push_back({&carried, &phase, code_.NewName("sum")});
         arrays_[&carried] = sums.back().array;
       }
     }
@@ -474,12 +478,13 @@ class CarriedEmitter {
     }
     const Loop& loop = region_.serial[i];
     const std::string at = Cat("row", loop.variable);
-    const std::string begin = em_.Expr(em_.Import(loop.begin)), end = em_.Expr(em_.Import(loop.end)), step = StepOf(i);
-    em_.Open();
-    em_.Define(loop.variable, at);
+    const std::string begin = em_.indices.Text(em_.pool.Import(loop.begin)),
+                      end = em_.indices.Text(em_.pool.Import(loop.end)), step = StepOf(i);
+    code_.Open();
+    code_.Define(loop.variable, at);
     Serial(i + 1);
-    const std::string body = em_.Close();
-    em_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ", at, " += ", step, ") {\n", body, "}");
+    const std::string body = code_.Close();
+    code_.Line("for (ix ", at, " = ", begin, "; ", at, " < ", end, "; ", at, " += ", step, ") {\n", body, "}");
     if (innermost) AddTerms();
     for (const Sum& sum : sums) EndSum(sum);
   }
@@ -487,19 +492,19 @@ class CarriedEmitter {
   // Of one row with any number of columns, which a thread meets in the same order every time.
   void EachOfAny(const Phase& phase, const std::function<void()>& body) {
     const std::vector<Loop> loops = WithLast(phase.loops, s_.vector);
-    const std::string count = em_.Expr(em_.TripsOf(loops));
-    const std::string k = em_.NewName("k");
-    em_.Open();
-    em_.Decode(loops, k);
+    const std::string count = em_.indices.Text(em_.indices.TripsOf(loops));
+    const std::string k = code_.NewName("k");
+    code_.Open();
+    em_.indices.Decode(loops, k);
     body();
-    const std::string code = em_.Close();
-    em_.Line("for (ix ", k, " = t; ", k, " < ", count, "; ", k, " += ", s_.threads, ") {\n", code, "}");
+    const std::string code = code_.Close();
+    code_.Line("for (ix ", k, " = t; ", k, " < ", count, "; ", k, " += ", s_.threads, ") {\n", code, "}");
   }
 
   void StartArray(std::string_view type, const std::string& array, const std::string& value) {
-    em_.Line(type, " ", array, "[", s_.unroll, "][", s_.lanes, "];");
-    em_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u)\n#pragma unroll\nfor (int e = 0; e < ",
-             s_.lanes, "; ++e) ", array, "[u][e] = ", value, ";");
+    code_.Line(type, " ", array, "[", s_.unroll, "][", s_.lanes, "];");
+    code_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u)\n#pragma unroll\nfor (int e = 0; e < ",
+               s_.lanes, "; ++e) ", array, "[u][e] = ", value, ";");
   }
 
   void StartSum(const Sum& sum) {
@@ -510,8 +515,8 @@ class CarriedEmitter {
       return;
     }
     EachOfAny(*sum.phase, [&] {
-      em_.Line("st_", Suffix(a.dtype), "(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", ", neutral,
-               ");");
+      code_.Line("st_", Suffix(a.dtype), "(", em_.stores.AddressOf(sum.carried->tensor, sum.carried->index), ", ",
+                 neutral, ");");
     });
   }
 
@@ -520,38 +525,38 @@ class CarriedEmitter {
     const Accumulator& a = sum.carried->accumulator;
     Each([&] {
       const Store as_store = {sum.carried->tensor, sum.carried->index, nullptr};
-      if (s_.lanes > 1 && em_.IsVectorStore(as_store)) {
-        em_.Line("stv(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", put_", Suffix(a.dtype), "(",
-                 At(sum.array), "));");
+      if (s_.lanes > 1 && em_.places.IsVectorStore(as_store)) {
+        code_.Line("stv(", em_.stores.AddressOf(sum.carried->tensor, sum.carried->index), ", put_", Suffix(a.dtype),
+                   "(", At(sum.array), "));");
         return;
       }
       // The sums lie in the order of the program's axes, vectors along those of memory.
-      em_.Lanes([&] {
-        em_.Line("st_", Suffix(a.dtype), "(", em_.AddressOf(sum.carried->tensor, sum.carried->index), ", ",
-                 At(sum.array), "[", s_.lanes > 1 ? "e" : "0", "]);");
+      em_.lanes.Each([&] {
+        code_.Line("st_", Suffix(a.dtype), "(", em_.stores.AddressOf(sum.carried->tensor, sum.carried->index), ", ",
+                   At(sum.array), "[", s_.lanes > 1 ? "e" : "0", "]);");
       });
     });
   }
 
   void OncePerRow(const Phase& phase) {
-    const int vector = em_.vector(), lanes = em_.lanes();
-    em_.SetVector(-1, 1);
-    em_.Open();
-    em_.Body({}, {}, phase.stores);
-    const std::string body = em_.Close();
-    em_.Line("if (t == 0) {\n", body, "}");
-    em_.SetVector(vector, lanes);
+    const int vector = em_.vector.variable(), lanes = em_.vector.lanes();
+    em_.vector.Clear();
+    code_.Open();
+    em_.lanes.Body({}, {}, phase.stores);
+    const std::string body = code_.Close();
+    code_.Line("if (t == 0) {\n", body, "}");
+    em_.vector.Set(vector, lanes);
   }
 
   // Sums over rows in memory: each is read, added to and written back.
   void AddInMemory(const Phase& phase) {
     for (const Carried& carried : phase.carried) {
       const Accumulator& a = carried.accumulator;
-      const std::string value = em_.Value(a.body);
-      const std::string at = em_.NewName("at");
-      em_.Line("const auto ", at, " = ", em_.AddressOf(carried.tensor, carried.index), ";");
-      em_.Line("st_", Suffix(a.dtype), "(", at, ", ", InfoOf(a.kind).c_name, "::of(ld_", Suffix(a.dtype), "(", at,
-               "), ", value, "));");
+      const std::string value = em_.values.Text(a.body);
+      const std::string at = code_.NewName("at");
+      code_.Line("const auto ", at, " = ", em_.stores.AddressOf(carried.tensor, carried.index), ";");
+      code_.Line("st_", Suffix(a.dtype), "(", at, ", ", InfoOf(a.kind).c_name, "::of(ld_", Suffix(a.dtype), "(", at,
+                 "), ", value, "));");
     }
   }
 
@@ -572,13 +577,13 @@ class CarriedEmitter {
     }
     std::vector<std::string> names;
     for (const Accumulator& accumulator : all) {
-      names.push_back(em_.NewName("acc"));
-      em_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ", NeutralText(accumulator.kind, accumulator.dtype),
-               ";");
+      names.push_back(code_.NewName("acc"));
+      code_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ",
+                 NeutralText(accumulator.kind, accumulator.dtype), ";");
     }
     const size_t reduced = names.size();
     if (in_registers_) {
-      std::vector<Emitter::Product> products;
+      std::vector<Lanes::Product> products;
       for (const Base& base : bases_) {
         if (base.phase != &phase) continue;
         products.push_back({Cat(At(base.array), "[", s_.lanes > 1 ? "e" : "0", "]"), {base.product}});
@@ -589,14 +594,14 @@ class CarriedEmitter {
         names.push_back(Cat(At(arrays_.at(&carried)), "[", s_.lanes > 1 ? "e" : "0", "]"));
       }
       Each([&] {
-        for (const auto& [access, name] : ring_) em_.SetPack(access, At(name));
+        for (const auto& [access, name] : ring_) em_.loaded.SetPack(access, At(name));
         SetFixed();
-        em_.Body(all, names, stores, products);
-        em_.ForgetPacks();
+        em_.lanes.Body(all, names, stores, products);
+        em_.loaded.ForgetPacks();
       });
     } else {
       EachOfAny(phase, [&] {
-        em_.Body(all, names, stores);
+        em_.lanes.Body(all, names, stores);
         AddInMemory(phase);
       });
     }
@@ -604,12 +609,12 @@ class CarriedEmitter {
     Collect(std::span(all).first(reduced), std::span(names).first(reduced));
     for (size_t k = 0; k < reduced; ++k) {
       if (of_row[k] != nullptr) {
-        const std::string factor = em_.Value(of_row[k]);
-        em_.Line(names[k], " *= ", factor, ";");
+        const std::string factor = em_.values.Text(of_row[k]);
+        code_.Line(names[k], " *= ", factor, ";");
       }
-      em_.SetResult(all[k].value, names[k], false);
+      em_.dependences.SetResult(all[k].value, names[k], false);
     }
-    if (in_registers_ && s_.repack) em_.KeepPacks(ring_, s_.unroll);
+    if (in_registers_ && s_.repack) KeepPacks(code_, ring_, s_.unroll);
   }
 
   static bool IsSum(const Accumulator& a) { return a.kind == fusion::ReduceKind::kSum && a.dtype == DType::kFloat32; }
@@ -619,49 +624,50 @@ class CarriedEmitter {
     const int warps = s_.threads / 32;
     const int count = static_cast<int>(names.size());
     if (warps > 1 && count <= 2 && warps * count <= kSumsMax && std::ranges::all_of(all, IsSum)) {
-      const std::string parts = em_.NewName("part"), own = em_.NewName("own"), sums = em_.NewName("sums");
-      em_.Line("SHARED uint4 ", parts, "[2][", (warps * count + 3) / 4, "];");
+      const std::string parts = code_.NewName("part"), own = code_.NewName("own"), sums = code_.NewName("sums");
+      code_.Line("SHARED uint4 ", parts, "[2][", (warps * count + 3) / 4, "];");
       if (count == 2) {
-        em_.Line("const float ", own, " = across_halves(", names[0], ", ", names[1], ");");
-        em_.Line("if ((t & 15) == 0) ((float*)", parts, "[parity])[t / 16] = ", own, ";");
+        code_.Line("const float ", own, " = across_halves(", names[0], ", ", names[1], ");");
+        code_.Line("if ((t & 15) == 0) ((float*)", parts, "[parity])[t / 16] = ", own, ";");
       } else {
-        em_.Line("const float ", own, " = across<Sum, 32>(", names[0], ");");
-        em_.Line("if ((t & 31) == 0) ((float*)", parts, "[parity])[t / 32] = ", own, ";");
+        code_.Line("const float ", own, " = across<Sum, 32>(", names[0], ");");
+        code_.Line("if ((t & 31) == 0) ((float*)", parts, "[parity])[t / 32] = ", own, ";");
       }
-      em_.Line("sync();");
+      code_.Line("sync();");
       if (s_.staging == Staging::kBulk) Refill();
-      em_.Line("float ", sums, "[", count, "];\ncollect_sums<", warps, ", ", count, ">((const float*)", parts,
-               "[parity], ", sums, ");");
-      for (int k = 0; k < count; ++k) em_.Line(names[static_cast<size_t>(k)], " = ", sums, "[", k, "];");
+      code_.Line("float ", sums, "[", count, "];\ncollect_sums<", warps, ", ", count, ">((const float*)", parts,
+                 "[parity], ", sums, ");");
+      for (int k = 0; k < count; ++k) code_.Line(names[static_cast<size_t>(k)], " = ", sums, "[", k, "];");
       return;
     }
     for (size_t k = 0; k < names.size(); ++k)
-      em_.Line(names[k], " = across<", InfoOf(all[k].kind).c_name, ", 32>(", names[k], ");");
+      code_.Line(names[k], " = across<", InfoOf(all[k].kind).c_name, ", 32>(", names[k], ");");
     if (warps == 1) return;
-    const std::string parts = em_.NewName("part");
+    const std::string parts = code_.NewName("part");
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line("SHARED ", TypeText(all[k].dtype), " ", parts, "_", k, "[2][", warps, "];");
-      em_.Line("if ((t & 31) == 0) ", parts, "_", k, "[parity][t / 32] = ", names[k], ";");
+      code_.Line("SHARED ", TypeText(all[k].dtype), " ", parts, "_", k, "[2][", warps, "];");
+      code_.Line("if ((t & 31) == 0) ", parts, "_", k, "[parity][t / 32] = ", names[k], ";");
     }
-    em_.Line("sync();");
+    code_.Line("sync();");
     if (s_.staging == Staging::kBulk) Refill();
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line(names[k], " = collect<", InfoOf(all[k].kind).c_name, ", ", warps, ">(", parts, "_", k, "[parity], ",
-               NeutralText(all[k].kind, all[k].dtype), ");");
+      code_.Line(names[k], " = collect<", InfoOf(all[k].kind).c_name, ", ", warps, ">(", parts, "_", k, "[parity], ",
+                 NeutralText(all[k].kind, all[k].dtype), ");");
     }
   }
 
   Emitter& em_;
+  Scopes& code_;
   const Region& region_;
   const Schedule& s_;
   const bool in_registers_;
   const std::vector<Loop> columns_;  // In the order of vectors; of all phases that loop, where held.
   Factors factors_;
-  std::vector<std::pair<Emitter::Access, std::string>> ring_;     // Vectors that every row has anew,
-  std::vector<std::pair<Emitter::Access, std::string>> scalars_;  // and numbers.
-  std::vector<std::pair<Emitter::Access, std::string>> fixed_;    // See StartFixed.
-  bool all_own_ = false;                                          // No thread is without a vector.
-  bool refill_due_ = false;                                       // The stage has been read.
+  std::vector<std::pair<Access, std::string>> ring_;     // Vectors that every row has anew,
+  std::vector<std::pair<Access, std::string>> scalars_;  // and numbers.
+  std::vector<std::pair<Access, std::string>> fixed_;    // See StartFixed.
+  bool all_own_ = false;                                 // No thread is without a vector.
+  bool refill_due_ = false;                              // The stage has been read.
   std::map<const Carried*, std::string> arrays_;
   std::map<const Carried*, std::vector<Part>> parts_;  // Of sums that are made of bases.
   std::vector<Base> bases_;
@@ -704,7 +710,7 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   std::vector<Loop> columns;
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) continue;
-    nv = SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown / s.lanes);
+    nv = SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown / s.lanes);
     const std::vector<Loop> own = WithLast(phase.loops, s.vector);
     if (!columns.empty()) {
       same = same && std::ranges::equal(own, columns, {}, &Loop::variable, &Loop::variable);
@@ -718,11 +724,11 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     for (const fusion::Element* root : RootsOf(phase)) roots.push_back(root);
   }
   int64_t chunks = 0;  // Of 16 bytes, in a vector of each tensor of a row.
-  for (const Emitter::Access& access : RingOf(em, region, roots)) chunks += em.BytesOf(access) / 16;
+  for (const Access& access : RingOf(em, region, roots)) chunks += em.places.BytesOf(access) / 16;
   // As many CTAs as the plan made parts, all resident; their threads by what registers that leaves. Where the code
   // serves many sizes there are few numbers of CTAs, threads and vectors: each is compiled once.
-  const bool is_constant = IsConstant(em.TripsOf(columns)) && IsConstant(em.TripsOf(region.grid));
-  const int64_t parts = SizeOf(em.TripsOf(region.grid), plan.sizes, -1);
+  const bool is_constant = IsConstant(em.indices.TripsOf(columns)) && IsConstant(em.indices.TripsOf(region.grid));
+  const int64_t parts = SizeOf(em.indices.TripsOf(region.grid), plan.sizes, -1);
   const int64_t processors = std::max(plan.target.multiprocessors, 1);
   const int64_t length = nv * s.lanes;
   const auto by_length =

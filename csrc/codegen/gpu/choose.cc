@@ -38,16 +38,16 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
     }
   }
   const auto vote = [&](std::span<const Element* const> index, const Tensor& tensor, std::map<int, int64_t>& to) {
-    ir::ExprPool& pool = em.pool();
+    ir::ExprPool& pool = em.pool;
     const ir::Expr* offset = pool.Const(0);
     for (size_t i = 0; i < index.size(); ++i) {
-      const ir::Expr* at = em.math().ToExpr(index[i]);
-      if (at != nullptr) offset = pool.Add(offset, pool.Mul(at, em.Import(tensor.strides[i])));
+      const ir::Expr* at = em.math.ToExpr(index[i]);
+      if (at != nullptr) offset = pool.Add(offset, pool.Mul(at, pool.Import(tensor.strides[i])));
     }
     int64_t varies = 0;
-    for (const int variable : variables) varies += em.math().DependsOn(offset, variable) ? 1 : 0;
+    for (const int variable : variables) varies += em.math.DependsOn(offset, variable) ? 1 : 0;
     for (const int variable : variables) {
-      const auto split = em.math().Split(offset, variable);
+      const auto split = em.math.Split(offset, variable);
       if (split && split->stride->IsConst(1)) to[variable] += varies * varies;
     }
   };
@@ -75,7 +75,7 @@ Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
   for (const Phase& phase : region.phases) {
     for (const Loop& loop : phase.loops) {
       for (const int variable : variables) {
-        if (!em.math().DependsOn(loop.begin, variable) && !em.math().DependsOn(loop.end, variable)) continue;
+        if (!em.math.DependsOn(loop.begin, variable) && !em.math.DependsOn(loop.end, variable)) continue;
         if (variable >= 0) votes.loads.erase(variable), votes.stores.erase(variable);
       }
     }
@@ -122,22 +122,22 @@ int LanesFor(Emitter& em, const LoopNest& nest, const Region& region, int variab
   const int most = std::min<int>(kLanesMax, static_cast<int>(16 / narrowest));
   int best = 1, fewest = 1000;
   for (int lanes = most; lanes > 1; lanes /= 2) {
-    em.SetVector(variable, lanes);
-    const int misfits = em.Misfits(region);
+    em.vector.Set(variable, lanes);
+    const int misfits = em.loads.Misfits(region);
     if (misfits < fewest) best = lanes, fewest = misfits;
   }
-  em.SetVector(-1, 1);
+  em.vector.Clear();
   return best;
 }
 
 // Where an element lies; null where that is data.
 const ir::Expr* OffsetOf(Emitter& em, std::span<const Element* const> index, const Tensor& tensor) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   const ir::Expr* offset = pool.Const(0);
   for (size_t i = 0; i < index.size(); ++i) {
-    const ir::Expr* at = em.math().ToExpr(index[i]);
+    const ir::Expr* at = em.math.ToExpr(index[i]);
     if (at == nullptr) return nullptr;
-    offset = pool.Add(offset, pool.Mul(at, em.Import(tensor.strides[i])));
+    offset = pool.Add(offset, pool.Mul(at, pool.Import(tensor.strides[i])));
   }
   return offset;
 }
@@ -148,26 +148,26 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
   if (stores.size() > kTransposedStoresMax) return false;
   const int64_t bytes = DTypeBytes(nest.tensors[static_cast<size_t>(stores[0].tensor)].dtype);
   if (bytes != 2 && bytes != 4) return false;
-  em.SetVector(across, 1);
+  em.vector.Set(across, 1);
   for (const Store& store : stores) {
     const Tensor& tensor = nest.tensors[static_cast<size_t>(store.tensor)];
     if (DTypeBytes(tensor.dtype) != bytes) return false;
     const ir::Expr* offset = OffsetOf(em, store.index, tensor);
     if (offset == nullptr) return false;
-    const auto split = em.math().Split(offset, across);
+    const auto split = em.math.Split(offset, across);
     if (!split || !split->stride->IsConst(1)) return false;
     // Other terms are multiples of an extent along `across`, which the tile's code requires to fit.
-    const auto other = em.math().Split(split->base, along);
+    const auto other = em.math.Split(split->base, along);
     if (!other) return false;
   }
   for (const int variable : {along, across}) {
     if (SizeOf(FindLoop(region.grid, variable)->end, plan.sizes, kUnknown) < kTileMin) return false;
   }
-  em.SetVector(along, static_cast<int>(16 / bytes));
+  em.vector.Set(along, static_cast<int>(16 / bytes));
   Region loads = region;  // Its stores do not count: they turn.
   for (Store& store : loads.phases[0].stores) store.index.clear();
-  const bool fits = em.Misfits(loads) == 0;
-  em.SetVector(-1, 1);
+  const bool fits = em.loads.Misfits(loads) == 0;
+  em.vector.Clear();
   return fits;
 }
 
@@ -175,9 +175,10 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
 bool HasShortRows(Emitter& em, const Region& region, const KernelPlan& plan) {
   int64_t longest = 0;
   for (const Phase& phase : region.phases) {
-    if (!phase.loops.empty()) longest = std::max(longest, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
+    if (!phase.loops.empty())
+      longest = std::max(longest, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
   }
-  const int64_t rows = SizeOf(em.TripsOf(region.grid), plan.sizes, 0);
+  const int64_t rows = SizeOf(em.indices.TripsOf(region.grid), plan.sizes, 0);
   return longest <= kThreadRow && !region.grid.empty() && rows >= int64_t{kWarp} * plan.target.multiprocessors;
 }
 
@@ -196,7 +197,7 @@ bool FitsTiled(Emitter& em, const LoopNest& nest, const Region& region, const Ke
   const std::vector<Store>& stores = region.phases[0].stores;
   if (stores.size() > kTiledStoresMax) return false;
   const auto is_contiguous = [&](const ir::Expr* offset, int variable) {
-    const auto split = offset == nullptr ? std::nullopt : em.math().Split(offset, variable);
+    const auto split = offset == nullptr ? std::nullopt : em.math.Split(offset, variable);
     return split && split->stride->IsConst(1);
   };
   for (const Store& store : stores) {
@@ -216,7 +217,7 @@ bool FitsTiled(Emitter& em, const LoopNest& nest, const Region& region, const Ke
     for (const Tensor& tensor : nest.tensors) {
       if (tensor.value != e->value || tensor.role == Tensor::Role::kOutput) continue;
       const ir::Expr* offset = OffsetOf(em, e->args, tensor);
-      crosses = crosses || (is_contiguous(offset, along) && em.math().DependsOn(offset, across));
+      crosses = crosses || (is_contiguous(offset, along) && em.math.DependsOn(offset, across));
     }
   };
   for (const Store& store : stores) visit(visit, store.value);
@@ -241,8 +242,8 @@ class Chooser {
     } else {
       Rows();
     }
-    em_.SetVector(-1, 1);
-    em_.SetRagged(false);
+    em_.vector.Clear();
+    em_.vector.SetRagged(false);
     return s_;
   }
 
@@ -284,9 +285,9 @@ class Chooser {
     SetLanes();
     s_.adds_parts = AddsParts(nest_, region_);
     const Loop& column = *FindLoop(region_.grid, s_.vector);
-    const bool is_narrow = SizeOf(em_.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
+    const bool is_narrow = SizeOf(em_.indices.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
     // One a vector. Of sizes that are symbols there would be one text more.
-    const ir::Expr* threads = em_.TripsOf(region_.grid);
+    const ir::Expr* threads = em_.indices.TripsOf(region_.grid);
     const bool are_many =
         threads->IsConst() && threads->value >= int64_t{kThreadsThatHide} * plan_.target.multiprocessors;
     if ((s_.lanes == 1 || is_narrow || are_many) && HasShortRows(em_, region_, plan_))
@@ -310,16 +311,16 @@ class Chooser {
 
   void SetLanes() {
     s_.lanes = s_.vector < 0 ? 1 : LanesFor(em_, nest_, region_, s_.vector);
-    em_.SetVector(s_.lanes > 1 ? s_.vector : -1, s_.lanes);
+    em_.vector.Set(s_.lanes > 1 ? s_.vector : -1, s_.lanes);
   }
 
   // Wider vectors with a rest behind them, where the misfits of memory are at most so many.
   void TryRagged(int misfits_max) {
     const int before = s_.lanes;
-    em_.SetRagged(true);
+    em_.vector.SetRagged(true);
     SetLanes();
-    s_.is_ragged = s_.lanes > before && em_.Misfits(region_) <= misfits_max;
-    em_.SetRagged(s_.is_ragged);
+    s_.is_ragged = s_.lanes > before && em_.loads.Misfits(region_) <= misfits_max;
+    em_.vector.SetRagged(s_.is_ragged);
     if (!s_.is_ragged) SetLanes();
   }
 

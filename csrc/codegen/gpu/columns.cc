@@ -46,7 +46,7 @@ Blocks BlocksOf(Emitter& em, const Region& region, const KernelPlan& plan, int v
   blocks.enough = std::max<int64_t>(plan.target.multiprocessors * 3 / 4, 1);
   for (const Loop& loop : region.grid) {
     const bool is_column = loop.variable == vector;
-    const int64_t trips = SizeOf(em.TripsOf(std::span(&loop, 1)), plan.sizes, is_column ? kUnknown : 1);
+    const int64_t trips = SizeOf(em.indices.TripsOf(std::span(&loop, 1)), plan.sizes, is_column ? kUnknown : 1);
     int64_t& product = is_column ? blocks.vectors : blocks.others;
     product = std::min(product * trips, int64_t{1} << 30);
   }
@@ -61,8 +61,8 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   size_t loads = 1;
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) continue;
-    trips = std::max(trips, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
-    loads = std::max(loads, em.VectorLoads(RootsOf(phase)).size());
+    trips = std::max(trips, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
+    loads = std::max(loads, em.loads.Vectors(RootsOf(phase)).size());
   }
   s.vectors = trips;
   // Narrower where the columns would not fill the machine; three quarters of it do (2048 x 16384: 128 CTAs 0.0248 ms,
@@ -73,7 +73,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   const int width_min = s.adds_parts && s.lanes > 1 ? kWidthMinInCache : kWidthMin;
   while (trips >= kLongTrips && s.width > width_min && blocks.Of(s.width) < blocks.enough) s.width /= 2;
   const bool is_constant = column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
-                             return IsConstant(em.TripsOf(phase.loops));
+                             return IsConstant(em.indices.TripsOf(phase.loops));
                            });
   if (!is_constant && (s.width < kWidth || s.adds_parts)) s.width = kWidthMin;  // Few variants, each compiled once.
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
@@ -89,7 +89,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   // Read once, where few vectors a thread hold all rows and where that is known.
   const int64_t rows_of_threads = kThreads / kWidthMin;
   const bool is_known = is_constant && std::ranges::all_of(region.phases, [&](const Phase& phase) {
-                          return em.TripsOf(phase.loops)->IsConst();
+                          return em.indices.TripsOf(phase.loops)->IsConst();
                         });
   if (LoopingPhases(region) > 1 && is_known && s.lanes > 1 && trips > height &&
       trips <= rows_of_threads * kVectorsHeld) {
@@ -111,7 +111,7 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   s.kind = Schedule::Kind::kColumns;
   const Blocks blocks = BlocksOf(em, region, plan, s.vector);
   s.width = kThreadsOfShortRows;
-  const bool is_constant = IsConstant(em.TripsOf(region.grid));  // Of symbols one text serves all.
+  const bool is_constant = IsConstant(em.indices.TripsOf(region.grid));  // Of symbols one text serves all.
   while (is_constant && s.width > kWarp && blocks.Packed(s.width) < blocks.enough) s.width /= 2;
   s.threads = s.width;
   s.unroll = kVectorsInFlight / 2;
@@ -128,35 +128,35 @@ void EmitReading(Emitter& em, const Phase& phase, const Schedule& s, Held& held)
   const int height = s.threads / s.width;
   std::vector<std::string> arrays, names;
   for (const Accumulator& accumulator : phase.accumulators) {
-    arrays.push_back(em.NewName("acc"));
+    arrays.push_back(em.code.NewName("acc"));
     names.push_back(Cat(arrays.back(), s.lanes > 1 ? "[e]" : "[0]"));
-    em.Line(TypeText(accumulator.dtype), " ", arrays.back(), "[", s.lanes, "];");
-    em.Line("#pragma unroll\nfor (int e = 0; e < ", s.lanes, "; ++e) ", arrays.back(),
-            "[e] = ", NeutralText(accumulator.kind, accumulator.dtype), ";");
+    em.code.Line(TypeText(accumulator.dtype), " ", arrays.back(), "[", s.lanes, "];");
+    em.code.Line("#pragma unroll\nfor (int e = 0; e < ", s.lanes, "; ++e) ", arrays.back(),
+                 "[e] = ", NeutralText(accumulator.kind, accumulator.dtype), ";");
   }
-  const std::string count = em.NewName("n");
-  em.Line("const ix ", count, " = live ? ", em.Expr(em.TripsOf(phase.loops)), " : 0;");
+  const std::string count = em.code.NewName("n");
+  em.code.Line("const ix ", count, " = live ? ", em.indices.Text(em.indices.TripsOf(phase.loops)), " : 0;");
   const Walk walk = {.start = "y",
                      .step = height,
                      .count = count,
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = s.held,
-                     .reading = s.stream ? Emitter::Reading::kLast : Emitter::Reading::kPlain};
+                     .reading = s.stream ? Values::Reading::kLast : Values::Reading::kPlain};
   Held* keep = s.held ? &held : nullptr;
   if (s.held) {
-    const ir::Expr* trips = em.TripsOf(phase.loops);
-    em.Require(Cat(em.SymbolText(trips), " <= ", s.unroll * height));
+    const ir::Expr* trips = em.indices.TripsOf(phase.loops);
+    em.conditions.Require(Cat(em.arguments.SymbolText(trips), " <= ", s.unroll * height));
   }
   EmitWalk(em, walk, phase.loops, phase.loops, RootsOf(phase), keep,
-           [&] { em.Body(phase.accumulators, names, phase.stores); });
-  if (keep != nullptr) em.KeepPacks(held.arrays, s.unroll);
+           [&] { em.lanes.Body(phase.accumulators, names, phase.stores); });
+  if (keep != nullptr) KeepPacks(em.code, held.arrays, s.unroll);
   for (size_t k = 0; k < phase.accumulators.size(); ++k) {
     const Accumulator& accumulator = phase.accumulators[k];
     if (height > 1)
-      em.Line("collect_columns<", InfoOf(accumulator.kind).c_name, ", ", s.width, ", ", height, ", ", s.lanes, ">(",
-              arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
-    em.SetResult(accumulator.value, names[k], s.lanes > 1);
+      em.code.Line("collect_columns<", InfoOf(accumulator.kind).c_name, ", ", s.width, ", ", height, ", ", s.lanes,
+                   ">(", arrays[k], ", (", TypeText(accumulator.dtype), "*)scratch);");
+    em.dependences.SetResult(accumulator.value, names[k], s.lanes > 1);
   }
 }
 
@@ -167,43 +167,43 @@ void DeclareScratch(Emitter& em, const Region& region, const Schedule& s) {
     for (const Accumulator& accumulator : phase.accumulators)
       shared = std::max(shared, int64_t{s.threads} * s.lanes * std::max<int64_t>(DTypeBytes(accumulator.dtype), 4));
   }
-  if (shared > 0 && s.threads > s.width) em.Line("SHARED double scratch[", (shared + 7) / 8, "];");
+  if (shared > 0 && s.threads > s.width) em.code.Line("SHARED double scratch[", (shared + 7) / 8, "];");
 }
 
 // Defines `item` and `cv`, the row and the vector of columns of a thread, and whether there are any, `live`. Returns
 // the grid.
 const ir::Expr* EmitPlace(Emitter& em, std::span<const Loop> outer, const ir::Expr* columns, const Schedule& s) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   if (s.is_packed) {
-    const ir::Expr* all = pool.Mul(em.TripsOf(outer), columns);
-    em.Line("const ix place = (ix)unit * ", s.width, " + t % ", s.width, ";");
-    em.Line("const bool live = place < ", em.Expr(all), ";");
-    em.Line("const ix cv = place % ", em.Expr(pool.Max(columns, pool.Const(1))), ";");
-    em.Line("const ix item = live ? place / ", em.Expr(pool.Max(columns, pool.Const(1))), " : 0;");
+    const ir::Expr* all = pool.Mul(em.indices.TripsOf(outer), columns);
+    em.code.Line("const ix place = (ix)unit * ", s.width, " + t % ", s.width, ";");
+    em.code.Line("const bool live = place < ", em.indices.Text(all), ";");
+    em.code.Line("const ix cv = place % ", em.indices.Text(pool.Max(columns, pool.Const(1))), ";");
+    em.code.Line("const ix item = live ? place / ", em.indices.Text(pool.Max(columns, pool.Const(1))), " : 0;");
     return pool.CeilDiv(all, pool.Const(s.width));
   }
   const ir::Expr* blocks = pool.CeilDiv(columns, pool.Const(s.width));
-  em.Line("const ix block = (ix)unit % ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
-  em.Line("const ix item = (ix)unit / ", em.Expr(pool.Max(blocks, pool.Const(1))), ";");
-  em.Line("const ix cv = block * ", s.width, " + t % ", s.width, ";");
-  em.Line("const bool live = cv < ", em.Expr(columns), ";");
-  return pool.Mul(em.TripsOf(outer), blocks);
+  em.code.Line("const ix block = (ix)unit % ", em.indices.Text(pool.Max(blocks, pool.Const(1))), ";");
+  em.code.Line("const ix item = (ix)unit / ", em.indices.Text(pool.Max(blocks, pool.Const(1))), ";");
+  em.code.Line("const ix cv = block * ", s.width, " + t % ", s.width, ";");
+  em.code.Line("const bool live = cv < ", em.indices.Text(columns), ";");
+  return pool.Mul(em.indices.TripsOf(outer), blocks);
 }
 
 }  // namespace
 
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s) {
-  em.SetVector(s.vector, s.lanes);
+  em.vector.Set(s.vector, s.lanes);
   const std::vector<Loop> loops = WithLast(region.grid, s.vector);
   const Loop& column = loops.back();
   const std::span<const Loop> outer = std::span(loops).first(loops.size() - 1);
-  const ir::Expr* units = EmitPlace(em, outer, em.TripsOf(std::span(&column, 1)), s);
-  em.Line("const int y = t / ", s.width, ";");
-  em.Open();  // Variables of the row.
-  em.Decode(outer, "item");
-  em.Line("const ix c = live ? cv * ", s.lanes, " : 0;");
-  em.Define(column.variable, "c");
-  em.SetRowScope();
+  const ir::Expr* units = EmitPlace(em, outer, em.indices.TripsOf(std::span(&column, 1)), s);
+  em.code.Line("const int y = t / ", s.width, ";");
+  em.code.Open();  // Variables of the row.
+  em.indices.Decode(outer, "item");
+  em.code.Line("const ix c = live ? cv * ", s.lanes, " : 0;");
+  em.code.Define(column.variable, "c");
+  em.code.SetRowScope();
   DeclareScratch(em, region, s);
   Held held;
   for (const Phase& phase : region.phases) {
@@ -211,13 +211,13 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
       EmitReading(em, phase, s, held);
       continue;
     }
-    em.Open();
-    em.Body({}, {}, phase.stores);
-    const std::string body = em.Close();
-    em.Line("if (live && y == 0) {\n", body, "}");
+    em.code.Open();
+    em.lanes.Body({}, {}, phase.stores);
+    const std::string body = em.code.Close();
+    em.code.Line("if (live && y == 0) {\n", body, "}");
   }
-  const std::string body = em.Close();
-  em.Line("{\n", body, "}");
+  const std::string body = em.code.Close();
+  em.code.Line("{\n", body, "}");
   return units;
 }
 

@@ -27,7 +27,7 @@ const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region, co
     case Schedule::Kind::kTiled: return EmitTiled(em, nest, region, schedule);
     case Schedule::Kind::kCarried: return EmitCarried(em, region, schedule);
   }
-  return em.pool().Const(0);
+  return em.pool.Const(0);
 }
 
 // One of several regions of a kernel: they have a number of threads in common.
@@ -75,16 +75,16 @@ bool IsFast(const LoopNest& nest) {
 
 // Requires that indices fit 32 bits; false when they do not.
 bool Narrow(Emitter& em, const LoopNest& nest) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   std::vector<const ir::Expr*> counts;
   for (const Tensor& tensor : nest.tensors) {
     const ir::Expr* count = pool.Const(1);
-    for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type)) count = pool.Mul(count, em.Import(axis.extent));
+    for (const ir::Axis& axis : ir::ValueAxes(*tensor.value->type)) count = pool.Mul(count, pool.Import(axis.extent));
     counts.push_back(count);
   }
   for (const Region& region : nest.regions) {
     const ir::Expr* count = GridOf(pool, region);
-    for (const Phase& phase : region.phases) counts.push_back(em.TripsOf(phase.loops));
+    for (const Phase& phase : region.phases) counts.push_back(em.indices.TripsOf(phase.loops));
     counts.push_back(count);
   }
   for (const ir::Expr* count : counts) {
@@ -96,7 +96,7 @@ bool Narrow(Emitter& em, const LoopNest& nest) {
     if (count->IsConst()) {
       if (count->value > kNarrowMax) return false;
     } else {
-      em.Require(Cat(em.SymbolText(count), " <= ", kNarrowMax));
+      em.conditions.Require(Cat(em.arguments.SymbolText(count), " <= ", kNarrowMax));
     }
   }
   return !pool.overflowed();
@@ -125,7 +125,7 @@ struct Function {
 
 Result<Function> EmitFunction(const LoopNest& nest, const Sizes& sizes, std::span<const Schedule> schedules,
                               bool fast_path) {
-  Emitter::Options options = {.lanes = 1, .narrow = false, .fast = IsFast(nest), .sizes = &sizes};
+  Emitter::Options options = {.narrow = false, .fast = IsFast(nest), .sizes = &sizes};
   const bool is_constant = nest.symbols.empty();  // Constants: 32 bits need no condition.
   if (fast_path || is_constant) {
     Emitter probe(nest, options);
@@ -136,28 +136,28 @@ Result<Function> EmitFunction(const LoopNest& nest, const Sizes& sizes, std::spa
   std::vector<std::string> bodies, units;
   for (size_t r = 0; r < nest.regions.size(); ++r) {
     em.StartRegion(nest.regions[r]);
-    em.Open();
+    em.code.Open();
     const ir::Expr* count = Emit(em, nest, nest.regions[r], schedules[r]);
-    bodies.push_back(em.Close());
-    em.SetVector(-1, 1);
-    units.push_back(em.Expr(count));
+    bodies.push_back(em.code.Close());
+    em.vector.Clear();
+    units.push_back(em.indices.Text(count));
   }
-  HIR_TRY(em.status());
-  HIR_TRY(em.pool().status().WithContext("index arithmetic of a kernel"));
+  HIR_TRY(em.code.status());
+  HIR_TRY(em.pool.status().WithContext("index arithmetic of a kernel"));
   if (bodies.size() == 1 && schedules[0].is_exact) {
-    em.Line("const i64 unit = CTA;\n", bodies[0]);
+    em.code.Line("const i64 unit = CTA;\n", bodies[0]);
   } else {
     std::string inside = "i64 unit = at;\n", tail;
     for (size_t r = 0; r < bodies.size(); ++r) {
       Append(inside, "if (unit < ", units[r], ") {\n", bodies[r], "} else {\nunit -= ", units[r], ";\n");
       tail += "}\n";
     }
-    em.Line("const i64 units = (i64)", base::Join(units, " + (i64)"), ";");
-    em.Line("for (i64 at = CTA; at < units; at += CTAS) {\n", inside, tail, "sync();\n}");
+    em.code.Line("const i64 units = (i64)", base::Join(units, " + (i64)"), ";");
+    em.code.Line("for (i64 at = CTA; at < units; at += CTAS) {\n", inside, tail, "sync();\n}");
   }
   Function function;
-  function.conditions = {em.conditions().begin(), em.conditions().end()};
-  function.body = em.Close();
+  function.conditions = {em.conditions.texts().begin(), em.conditions.texts().end()};
+  function.body = em.code.Close();
   if (!fast_path && is_constant) function.body = Rolled(function.body);
   return function;
 }
@@ -188,7 +188,7 @@ bool IsOneWave(const KernelPlan& plan, const LoopNest& nest, const KernelInfo& i
   for (const Region& region : nest.regions) {
     Emitter em(nest, {});
     em.StartRegion(region);
-    const int64_t own = SizeOf(GridOf(em.pool(), region), {}, -1);
+    const int64_t own = SizeOf(GridOf(em.pool, region), {}, -1);
     if (own < 0) return false;
     items += own;
   }
@@ -224,9 +224,9 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
     for (size_t r = 0; r < nest.regions.size(); ++r) {
       Emitter em(nest, {.sizes = &plan.sizes});
       em.StartRegion(nest.regions[r]);
-      em.Open();
+      em.code.Open();
       const ir::Expr* count = Emit(em, nest, nest.regions[r], schedules[r]);
-      const ir::Expr* own = GridOf(em.pool(), nest.regions[r]);
+      const ir::Expr* own = GridOf(em.pool, nest.regions[r]);
       const int64_t known = SizeOf(count, plan.sizes, -1), known_items = SizeOf(own, plan.sizes, -1);
       units = known < 0 || units < 0 ? -1 : units + known;
       items += known_items;

@@ -28,8 +28,8 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
   if (s.lanes == 1 || loops.size() < 3 || loops.back().variable != s.vector) return loops;
   if (!loops.back().end->IsConst() || loops.back().end->value * 16 / s.lanes < kSegmentBytes) return loops;
   std::vector<int64_t> widest;
-  for (const Emitter::Access& access : em.VectorLoads(RootsOf(region.phases[0]))) {
-    const ir::Expr* offset = em.OffsetOfLoad(access);
+  for (const Access& access : em.loads.Vectors(RootsOf(region.phases[0]))) {
+    const ir::Expr* offset = em.places.AffineOf(access);
     if (offset == nullptr) return loops;
     std::vector<int64_t> steps;  // By how far each loop's second trip is from its first.
     const auto at = [&](int variable) {
@@ -60,40 +60,40 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
 
 // Behind the last of `count` vectors, fewer elements than one has: a thread each, of the CTA that would have the next.
 void EmitRest(Emitter& em, const Region& region, const Schedule& s, const ir::Expr* count) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   const Loop& loop = region.grid[0];
   const ir::Expr* unit = pool.FloorDiv(count, pool.Const(int64_t{s.threads} * s.unroll));
-  em.SetVector(-1, 1);
-  const std::string at = em.NewName("r");
-  const std::string end = em.Expr(em.Import(loop.end)), last = em.Expr(unit);
-  const std::string first = em.Expr(pool.Mul(count, pool.Const(s.lanes)));
-  em.Open();
-  em.Define(loop.variable, at);
-  em.Body({}, {}, region.phases[0].stores);
-  const std::string body = em.Close();
-  em.Line("const ix ", at, " = ", first, " + t;\nif (unit == ", last, " && ", at, " < ", end, ") {\n", body, "}");
+  em.vector.Clear();
+  const std::string at = em.code.NewName("r");
+  const std::string end = em.indices.Text(pool.Import(loop.end)), last = em.indices.Text(unit);
+  const std::string first = em.indices.Text(pool.Mul(count, pool.Const(s.lanes)));
+  em.code.Open();
+  em.code.Define(loop.variable, at);
+  em.lanes.Body({}, {}, region.phases[0].stores);
+  const std::string body = em.code.Close();
+  em.code.Line("const ix ", at, " = ", first, " + t;\nif (unit == ", last, " && ", at, " < ", end, ") {\n", body, "}");
 }
 
 // Elements of one row a CTA: with sizes that are symbols a division is as long as many an op.
 const ir::Expr* EmitInRows(Emitter& em, const Region& region, const Schedule& s, std::span<const Loop> loops) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   const std::span<const Loop> outer = loops.first(loops.size() - 1), inner = loops.last(1);
   const int items = s.threads * s.unroll;
-  const ir::Expr* blocks = pool.CeilDiv(em.TripsOf(inner), pool.Const(items));
-  const std::string by = em.Expr(pool.Max(blocks, pool.Const(1)));
-  em.Line("const ix block = (ix)unit % ", by, ", item = (ix)unit / ", by, ";");
-  em.Open();
-  em.Decode(outer, "item");
+  const ir::Expr* blocks = pool.CeilDiv(em.indices.TripsOf(inner), pool.Const(items));
+  const std::string by = em.indices.Text(pool.Max(blocks, pool.Const(1)));
+  em.code.Line("const ix block = (ix)unit % ", by, ", item = (ix)unit / ", by, ";");
+  em.code.Open();
+  em.indices.Decode(outer, "item");
   const Walk walk = {.start = Cat("block * ", items, " + t"),
                      .step = s.threads,
-                     .count = em.Expr(em.TripsOf(inner)),
+                     .count = em.indices.Text(em.indices.TripsOf(inner)),
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = true};
-  EmitWalk(em, walk, inner, {}, {}, nullptr, [&] { em.Body({}, {}, region.phases[0].stores); });
-  const std::string body = em.Close();
-  em.Line("{\n", body, "}");
-  return pool.Mul(em.TripsOf(outer), blocks);
+  EmitWalk(em, walk, inner, {}, {}, nullptr, [&] { em.lanes.Body({}, {}, region.phases[0].stores); });
+  const std::string body = em.code.Close();
+  em.code.Line("{\n", body, "}");
+  return pool.Mul(em.indices.TripsOf(outer), blocks);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
     }
   }
   // Where a multiprocessor could hold all of its CTAs at once but for their registers, it does: no second wave.
-  const ir::Expr* items = GridOf(em.pool(), region);
+  const ir::Expr* items = GridOf(em.pool, region);
   if (!IsConstant(items)) return;
   const int64_t ctas = base::CeilDiv(SizeOf(items, {}, 0), schedule.items_per_cta);
   const int64_t share = base::CeilDiv(ctas, std::max<int64_t>(plan.target.multiprocessors, 1));
@@ -127,26 +127,26 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
 }
 
 const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule& s) {
-  em.SetVector(s.vector, s.lanes);
-  em.SetRagged(s.is_ragged);
+  em.vector.Set(s.vector, s.lanes);
+  em.vector.SetRagged(s.is_ragged);
   const std::vector<Loop> loops = InOrderOfLoads(em, region, s);
   if (s.in_rows) return EmitInRows(em, region, s, loops);
-  const ir::Expr* count = em.TripsOf(loops);
+  const ir::Expr* count = em.indices.TripsOf(loops);
   const int64_t vectors = int64_t{s.threads} * s.unroll;
-  const std::string first = em.NewName("k");
-  em.Line("const ix ", first, " = (ix)unit * ", vectors, " + t;");
+  const std::string first = em.code.NewName("k");
+  em.code.Line("const ix ", first, " = (ix)unit * ", vectors, " + t;");
   const Walk walk = {.start = first,
                      .step = s.threads,
-                     .count = em.Expr(count),
+                     .count = em.indices.Text(count),
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = true};
-  EmitWalk(em, walk, loops, {}, {}, nullptr, [&] { em.Body({}, {}, region.phases[0].stores); });
-  em.SetRagged(false);
-  if (!s.is_ragged) return em.pool().CeilDiv(count, em.pool().Const(vectors));
-  const ir::Expr* end = em.Import(loops[0].end);
-  if (!em.pool().Mod(end, em.pool().Const(s.lanes))->IsConst(0)) EmitRest(em, region, s, count);
-  return em.pool().CeilDiv(end, em.pool().Const(vectors * s.lanes));
+  EmitWalk(em, walk, loops, {}, {}, nullptr, [&] { em.lanes.Body({}, {}, region.phases[0].stores); });
+  em.vector.SetRagged(false);
+  if (!s.is_ragged) return em.pool.CeilDiv(count, em.pool.Const(vectors));
+  const ir::Expr* end = em.pool.Import(loops[0].end);
+  if (!em.pool.Mod(end, em.pool.Const(s.lanes))->IsConst(0)) EmitRest(em, region, s, count);
+  return em.pool.CeilDiv(end, em.pool.Const(vectors * s.lanes));
 }
 
 }  // namespace hir::codegen::gpu

@@ -164,17 +164,17 @@ Rows RowsOf(Emitter& em, const Region& region, const KernelPlan& plan) {
   for (const Phase& phase : region.phases) {
     rows.reductions += phase.accumulators.size();
     if (phase.loops.empty()) continue;
-    rows.nv = std::max(rows.nv, SizeOf(em.TripsOf(phase.loops), plan.sizes, kUnknown));
+    rows.nv = std::max(rows.nv, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
     rows.stores = rows.stores || !phase.stores.empty();
-    for (const Emitter::Access& access : em.VectorLoads(RootsOf(phase)))
-      (em.Varies(access, region.grid) ? row_loads : weight_loads).insert(access.load);
+    for (const Access& access : em.loads.Vectors(RootsOf(phase)))
+      (em.places.Varies(access, region.grid) ? row_loads : weight_loads).insert(access.load);
   }
   rows.tensors = static_cast<int64_t>(std::max<size_t>(row_loads.size(), 1));
   rows.weights = static_cast<int64_t>(weight_loads.size());
-  rows.count = SizeOf(em.TripsOf(region.grid), plan.sizes, 1 << 20);
+  rows.count = SizeOf(em.indices.TripsOf(region.grid), plan.sizes, 1 << 20);
   rows.online = HasOnlinePair(region);
-  rows.is_constant =
-      std::ranges::all_of(region.phases, [&](const Phase& phase) { return IsConstant(em.TripsOf(phase.loops)); });
+  rows.is_constant = std::ranges::all_of(
+      region.phases, [&](const Phase& phase) { return IsConstant(em.indices.TripsOf(phase.loops)); });
   rows.loops = LoopingPhases(region) - (rows.online ? 1 : 0);
   rows.one_wave =
       rows.is_constant && rows.count * rows.nv / 2 <= int64_t{kThreadsOfMultiprocessor} * plan.target.multiprocessors;
@@ -255,7 +255,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   // How long a row is must not depend on which it is, as it does of parts.
   s.can_hold = s.lanes > 1 && std::ranges::none_of(region.phases, [&](const Phase& phase) {
                  std::vector<std::string_view> symbols;
-                 ir::CollectSymbols(em.TripsOf(phase.loops), symbols);
+                 ir::CollectSymbols(em.indices.TripsOf(phase.loops), symbols);
                  return std::ranges::any_of(symbols, [](std::string_view at) { return VariableOf(at) >= 0; });
                });
   s.held = s.held && s.can_hold;
@@ -276,42 +276,42 @@ namespace {
 
 // Behind the vectors of a row, fewer elements than one has: a thread each.
 void EmitRest(Emitter& em, const Phase& phase, std::span<const std::string> names, int lanes) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   const Loop& loop = phase.loops[0];
-  const ir::Expr* begin = em.Import(loop.begin);
-  const ir::Expr* trips = pool.Max(pool.Sub(em.Import(loop.end), begin), pool.Const(0));
+  const ir::Expr* begin = pool.Import(loop.begin);
+  const ir::Expr* trips = pool.Max(pool.Sub(pool.Import(loop.end), begin), pool.Const(0));
   const ir::Expr* rest = pool.Mod(trips, pool.Const(lanes));
   if (rest->IsConst(0)) return;
-  em.SetVector(-1, 1);
-  const std::string at = em.NewName("r");
-  const std::string first = em.Expr(pool.Sub(pool.Add(begin, trips), rest)), count = em.Expr(rest);
-  em.Open();
-  em.Define(loop.variable, at);
-  em.Body(phase.accumulators, names, phase.stores);
-  const std::string body = em.Close();
-  em.Line("const ix ", at, " = ", first, " + w;\nif (live && w < ", count, ") {\n", body, "}");
+  em.vector.Clear();
+  const std::string at = em.code.NewName("r");
+  const std::string first = em.indices.Text(pool.Sub(pool.Add(begin, trips), rest)), count = em.indices.Text(rest);
+  em.code.Open();
+  em.code.Define(loop.variable, at);
+  em.lanes.Body(phase.accumulators, names, phase.stores);
+  const std::string body = em.code.Close();
+  em.code.Line("const ix ", at, " = ", first, " + w;\nif (live && w < ", count, ") {\n", body, "}");
 }
 
 class RowsEmitter {
  public:
   RowsEmitter(Emitter& em, const Region& region, const Schedule& schedule)
-      : em_(em), region_(region), s_(schedule), width_(s_.threads / s_.rows), warps_(width_ / kWarp) {}
+      : em_(em), code_(em.code), region_(region), s_(schedule), width_(s_.threads / s_.rows), warps_(width_ / kWarp) {}
 
   const ir::Expr* Run() {
-    ir::ExprPool& pool = em_.pool();
-    const ir::Expr* rows = em_.TripsOf(region_.grid);
-    em_.SetVector(-1, 1);
-    em_.SetRagged(s_.is_ragged);
-    em_.Line("const ix row = (ix)unit * ", s_.rows, " + t / ", width_, ";");
-    em_.Line("const int w = t % ", width_, ";");
+    ir::ExprPool& pool = em_.pool;
+    const ir::Expr* rows = em_.indices.TripsOf(region_.grid);
+    em_.vector.Clear();
+    em_.vector.SetRagged(s_.is_ragged);
+    code_.Line("const ix row = (ix)unit * ", s_.rows, " + t / ", width_, ";");
+    code_.Line("const int w = t % ", width_, ";");
     if (s_.is_exact && s_.rows == 1) {  // A CTA for every row, and no other.
-      em_.Line("const bool live = true;\nconst ix item = row;");
+      code_.Line("const bool live = true;\nconst ix item = row;");
     } else {
-      em_.Line("const bool live = row < ", em_.Expr(rows), ";\nconst ix item = live ? row : 0;");
+      code_.Line("const bool live = row < ", em_.indices.Text(rows), ";\nconst ix item = live ? row : 0;");
     }
-    em_.Open();
-    em_.Decode(region_.grid, "item");
-    em_.SetRowScope();
+    code_.Open();
+    em_.indices.Decode(region_.grid, "item");
+    code_.SetRowScope();
     for (const Phase& phase : region_.phases) {
       if (!s_.early || phase.loops.empty()) continue;
       const std::vector<const Element*> roots = RootsOf(phase);
@@ -326,9 +326,9 @@ class RowsEmitter {
         Accumulate(p);
       }
     }
-    em_.SetRagged(false);
-    const std::string body = em_.Close();
-    em_.Line("{\n", body, "}");
+    em_.vector.SetRagged(false);
+    const std::string body = code_.Close();
+    code_.Line("{\n", body, "}");
     return pool.CeilDiv(rows, pool.Const(s_.rows));
   }
 
@@ -341,11 +341,11 @@ class RowsEmitter {
   };
 
   void OncePerRow(const Phase& phase) {
-    em_.SetVector(-1, 1);
-    em_.Open();
-    em_.Body({}, {}, phase.stores);
-    const std::string body = em_.Close();
-    em_.Line("if (live && w == 0) {\n", body, "}");
+    em_.vector.Clear();
+    code_.Open();
+    em_.lanes.Body({}, {}, phase.stores);
+    const std::string body = code_.Close();
+    code_.Line("if (live && w == 0) {\n", body, "}");
   }
 
   // `next`: the phase behind those that are read together.
@@ -354,14 +354,14 @@ class RowsEmitter {
     Reading reading;
     reading.loops = WithLast(phase.loops, s_.vector);
     const bool has_vector = reading.loops.back().variable == s_.vector;
-    em_.SetVector(has_vector ? s_.vector : -1, has_vector ? s_.lanes : 1);
+    em_.vector.Set(has_vector ? s_.vector : -1, has_vector ? s_.lanes : 1);
     if (s_.held && has_vector) reading.keep = &held_;
     bool is_last = true;
     for (size_t q = next; q < region_.phases.size(); ++q) is_last = is_last && region_.phases[q].loops.empty();
-    const std::string count = em_.NewName("n");
-    const ir::Expr* trips = em_.TripsOf(phase.loops);
-    em_.Line("const ix ", count, " = live ? ", em_.Expr(trips), " : 0;");
-    using Kind = Emitter::Reading;
+    const std::string count = code_.NewName("n");
+    const ir::Expr* trips = em_.indices.TripsOf(phase.loops);
+    code_.Line("const ix ", count, " = live ? ", em_.indices.Text(trips), " : 0;");
+    using Kind = Values::Reading;
     reading.walk = {.start = "w",
                     .step = width_,
                     .count = count,
@@ -375,7 +375,8 @@ class RowsEmitter {
                                          : Kind::kPlain,
                     .early = s_.early};
     if (reading.keep != nullptr)
-      em_.Require(Cat(em_.SymbolText(em_.TripsOf(reading.loops)), " <= ", s_.unroll * width_));
+      em_.conditions.Require(
+          Cat(em_.arguments.SymbolText(em_.indices.TripsOf(reading.loops)), " <= ", s_.unroll * width_));
     return reading;
   }
 
@@ -389,25 +390,25 @@ class RowsEmitter {
     const Phase& phase = region_.phases[p];
     const Reading reading = Read(p, p + 2);
     const Element* x = phase.accumulators[0].body;
-    const std::string m = em_.NewName("acc"), sum = em_.NewName("acc"), top = em_.NewName("top");
-    em_.Line("float ", m, " = u2f(0xff800000u), ", sum, " = 0.0f;");
+    const std::string m = code_.NewName("acc"), sum = code_.NewName("acc"), top = code_.NewName("top");
+    code_.Line("float ", m, " = u2f(0xff800000u), ", sum, " = 0.0f;");
     // One step: its maximum, then the sum scaled to it, then its terms.
-    const std::string base = em_.NewName("base");
+    const std::string base = code_.NewName("base");
     const Accumulator maximum = {nullptr, fusion::ReduceKind::kMax, DType::kFloat32, x};
-    em_.Line("float ", top, " = ", m, ";");
+    code_.Line("float ", top, " = ", m, ";");
     const Stage stages[] = {
-        {[&] { em_.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
-         [&] { em_.Line("const float ", base, " = online_raise(", m, ", ", sum, ", ", top, ");"); }},
-        {[&] { em_.AddExponentials(x, base, sum); }, nullptr}};
+        {[&] { em_.lanes.Body(std::span(&maximum, 1), std::span(&top, 1), {}); },
+         [&] { code_.Line("const float ", base, " = online_raise(", m, ", ", sum, ", ", top, ");"); }},
+        {[&] { em_.lanes.AddExponentials(x, base, sum); }, nullptr}};
     EmitStages(em_, reading.walk, reading.loops, region_.grid, LoadsOf(phase), reading.keep, stages);
     const std::string part = Cat("part", number_++);
-    em_.Line("SHARED float ", part, "[2][", s_.rows, "][", warps_, "];");
-    em_.Line("online_collect<", warps_, ">(", m, ", ", sum, ", ", part, "[0][t / ", width_, "], ", part, "[1][t / ",
-             width_, "], w / 32);");
-    em_.Line("if (", m, " == u2f(0xff800000u) && ", reading.walk.count, " > 0) ", sum, " = u2f(0x7fc00000u);");
-    em_.SetResult(phase.accumulators[0].value, m, false);
-    em_.SetResult(region_.phases[p + 1].accumulators[0].value, sum, false);
-    if (reading.keep != nullptr) em_.KeepPacks(held_.arrays, s_.unroll);
+    code_.Line("SHARED float ", part, "[2][", s_.rows, "][", warps_, "];");
+    code_.Line("online_collect<", warps_, ">(", m, ", ", sum, ", ", part, "[0][t / ", width_, "], ", part, "[1][t / ",
+               width_, "], w / 32);");
+    code_.Line("if (", m, " == u2f(0xff800000u) && ", reading.walk.count, " > 0) ", sum, " = u2f(0x7fc00000u);");
+    em_.dependences.SetResult(phase.accumulators[0].value, m, false);
+    em_.dependences.SetResult(region_.phases[p + 1].accumulators[0].value, sum, false);
+    if (reading.keep != nullptr) KeepPacks(code_, held_.arrays, s_.unroll);
   }
 
   void Accumulate(size_t p) {
@@ -415,38 +416,39 @@ class RowsEmitter {
     const Reading reading = Read(p, p + 1);
     std::vector<std::string> names;
     for (const Accumulator& accumulator : phase.accumulators) {
-      names.push_back(em_.NewName("acc"));
-      em_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ", NeutralText(accumulator.kind, accumulator.dtype),
-               ";");
+      names.push_back(code_.NewName("acc"));
+      code_.Line(TypeText(accumulator.dtype), " ", names.back(), " = ",
+                 NeutralText(accumulator.kind, accumulator.dtype), ";");
     }
     EmitWalk(em_, reading.walk, reading.loops, region_.grid, LoadsOf(phase), reading.keep,
-             [&] { em_.Body(phase.accumulators, names, phase.stores); });
+             [&] { em_.lanes.Body(phase.accumulators, names, phase.stores); });
     if (s_.is_ragged) EmitRest(em_, phase, names, s_.lanes);
     if (names.empty()) return;
     Collect(phase.accumulators, names);
-    for (size_t k = 0; k < names.size(); ++k) em_.SetResult(phase.accumulators[k].value, names[k], false);
-    if (reading.keep != nullptr) em_.KeepPacks(held_.arrays, s_.unroll);
+    for (size_t k = 0; k < names.size(); ++k) em_.dependences.SetResult(phase.accumulators[k].value, names[k], false);
+    if (reading.keep != nullptr) KeepPacks(code_, held_.arrays, s_.unroll);
   }
 
   // Every thread of a row gets the results of all of them.
   void Collect(const std::vector<Accumulator>& accumulators, const std::vector<std::string>& names) {
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line(names[k], " = across<", InfoOf(accumulators[k].kind).c_name, ", 32>(", names[k], ");");
+      code_.Line(names[k], " = across<", InfoOf(accumulators[k].kind).c_name, ", 32>(", names[k], ");");
     }
     if (warps_ <= 1) return;
     const std::string parts = Cat("part", number_++, "_");
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line("SHARED ", TypeText(accumulators[k].dtype), " ", parts, k, "[", s_.rows, "][", warps_, "];");
-      em_.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width_, "][w / 32] = ", names[k], ";");
+      code_.Line("SHARED ", TypeText(accumulators[k].dtype), " ", parts, k, "[", s_.rows, "][", warps_, "];");
+      code_.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width_, "][w / 32] = ", names[k], ";");
     }
-    em_.Line("sync();");
+    code_.Line("sync();");
     for (size_t k = 0; k < names.size(); ++k) {
-      em_.Line(names[k], " = collect<", InfoOf(accumulators[k].kind).c_name, ", ", warps_, ">(", parts, k, "[t / ",
-               width_, "], ", NeutralText(accumulators[k].kind, accumulators[k].dtype), ");");
+      code_.Line(names[k], " = collect<", InfoOf(accumulators[k].kind).c_name, ", ", warps_, ">(", parts, k, "[t / ",
+                 width_, "], ", NeutralText(accumulators[k].kind, accumulators[k].dtype), ");");
     }
   }
 
   Emitter& em_;
+  Scopes& code_;
   const Region& region_;
   const Schedule& s_;
   const int width_;  // Threads of a row.

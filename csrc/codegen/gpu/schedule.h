@@ -115,13 +115,15 @@ struct Walk {
   bool is_whole = false;  // `unroll` steps from `start` cover all.
   // `count` is 0 or a multiple of `unroll` steps, and `start` less than a step; and it is one of them.
   bool is_exact = false, is_single = false;
-  Emitter::Reading reading = Emitter::Reading::kPlain;
+  Values::Reading reading = Values::Reading::kPlain;
   bool early = false;  // What does not vary with `outer` is loaded first, too.
 };
 // Arrays of packs that live across phases.
 struct Held {
-  std::vector<std::pair<Emitter::Access, std::string>> arrays;
+  std::vector<std::pair<Access, std::string>> arrays;
 };
+// Stops the compiler from keeping what it unpacked from arrays of `count` packs.
+void KeepPacks(Scopes& code, std::span<const std::pair<Access, std::string>> arrays, int count);
 // Loads the vectors that vary with `outer` first, `unroll` at a time, then body() in the scope of each.
 void EmitWalk(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
               const std::vector<const fusion::Element*>& roots, Held* held, const std::function<void()>& body);

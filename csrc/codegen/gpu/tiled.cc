@@ -48,48 +48,52 @@ void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
 }
 
 const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& s) {
-  em.SetVector(-1, 1);
+  em.vector.Clear();
   const int width = s.width, height = s.threads * s.unroll / s.width;
   const auto& stores = region.phases[0].stores;
   std::vector<std::string> tiles;
   for (const Store& store : stores) {
-    tiles.push_back(em.NewName("tile"));
-    em.Line("SHARED ", TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", tiles.back(), "[",
-            height * (width + 1), "];");
+    tiles.push_back(em.code.NewName("tile"));
+    em.code.Line("SHARED ", TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", tiles.back(), "[",
+                 height * (width + 1), "];");
   }
   const Tiles grid = OpenTiles(em, region, s, height, width);
   // body() for each element i of the tile that a thread has there, where it exists.
   const auto each = [&](const std::string& to_row, const std::string& to_column, const auto& body) {
-    em.Open();
-    em.Line("const int y = ", to_row, ", x = ", to_column, ";");
-    em.Line("const ix r = tr * ", height, " + y, c = tc * ", width, " + x;");
-    em.Open();
-    em.Define(grid.column.variable, "c");
-    em.Define(grid.row.variable, "r");
+    em.code.Open();
+    em.code.Line("const int y = ", to_row, ", x = ", to_column, ";");
+    em.code.Line("const ix r = tr * ", height, " + y, c = tc * ", width, " + x;");
+    em.code.Open();
+    em.code.Define(grid.column.variable, "c");
+    em.code.Define(grid.row.variable, "r");
     body();
-    const std::string inner = em.Close();
-    em.Line("if (r < ", em.Expr(grid.rows), " && c < ", em.Expr(grid.columns), ") {\n", inner, "}");
-    const std::string all = em.Close();
-    em.Line("#pragma unroll\nfor (int u = 0; u < ", s.unroll, "; ++u) {\nconst int i = t + u * ", s.threads, ";\n", all,
-            "}");
+    const std::string inner = em.code.Close();
+    em.code.Line("if (r < ", em.indices.Text(grid.rows), " && c < ", em.indices.Text(grid.columns), ") {\n", inner,
+                 "}");
+    const std::string all = em.code.Close();
+    em.code.Line("#pragma unroll\nfor (int u = 0; u < ", s.unroll, "; ++u) {\nconst int i = t + u * ", s.threads, ";\n",
+                 all, "}");
   };
   std::vector<std::string> values;
   for (const Store& store : stores) {  // All are computed before the first is left: loads do not wait for stores.
-    values.push_back(em.NewName("w"));
-    em.Line(TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", values.back(), "[", s.unroll, "];");
+    values.push_back(em.code.NewName("w"));
+    em.code.Line(TypeText(nest.tensors[static_cast<size_t>(store.tensor)].dtype), " ", values.back(), "[", s.unroll,
+                 "];");
   }
   each(Cat("i / ", width), Cat("i % ", width), [&] {
-    for (size_t k = 0; k < stores.size(); ++k) em.Line(values[k], "[u] = ", em.Stored(stores[k]), ";");
+    for (size_t k = 0; k < stores.size(); ++k) em.code.Line(values[k], "[u] = ", em.stores.ValueText(stores[k]), ";");
   });
   each(Cat("i / ", width), Cat("i % ", width), [&] {
-    for (size_t k = 0; k < stores.size(); ++k) em.Line(tiles[k], "[y * ", width + 1, " + x] = ", values[k], "[u];");
+    for (size_t k = 0; k < stores.size(); ++k)
+      em.code.Line(tiles[k], "[y * ", width + 1, " + x] = ", values[k], "[u];");
   });
-  em.Line("sync();");
+  em.code.Line("sync();");
   each(Cat("i % ", height), Cat("i / ", height), [&] {
-    for (size_t k = 0; k < stores.size(); ++k) em.StoreElement(stores[k], Cat(tiles[k], "[y * ", width + 1, " + x]"));
+    for (size_t k = 0; k < stores.size(); ++k)
+      em.code.Line(em.stores.ElementText(stores[k], Cat(tiles[k], "[y * ", width + 1, " + x]")));
   });
-  const std::string body = em.Close();
-  em.Line("{\n", body, "}");
+  const std::string body = em.code.Close();
+  em.code.Line("{\n", body, "}");
   return grid.units;
 }
 

@@ -38,23 +38,23 @@ void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
 }
 
 Tiles OpenTiles(Emitter& em, const Region& region, const Schedule& s, int height, int width) {
-  ir::ExprPool& pool = em.pool();
+  ir::ExprPool& pool = em.pool;
   Tiles tiles;
   std::vector<Loop> outer;
   for (const Loop& loop : region.grid) {
     (loop.variable == s.vector ? tiles.column : loop.variable == s.across ? tiles.row : outer.emplace_back()) = loop;
   }
-  tiles.rows = em.Import(tiles.row.end);
-  tiles.columns = em.Import(tiles.column.end);
+  tiles.rows = pool.Import(tiles.row.end);
+  tiles.columns = pool.Import(tiles.column.end);
   const ir::Expr* of_rows = pool.CeilDiv(tiles.rows, pool.Const(height));
   const ir::Expr* of_columns = pool.CeilDiv(tiles.columns, pool.Const(width));
-  em.Line("const ix tc = (ix)unit % ", em.Expr(of_columns), ";");
-  em.Line("const ix rest = (ix)unit / ", em.Expr(of_columns), ";");
-  em.Line("const ix tr = rest % ", em.Expr(of_rows), ";");
-  em.Line("const ix item = rest / ", em.Expr(of_rows), ";");
-  em.Open();
-  em.Decode(outer, "item");
-  tiles.units = pool.Mul(em.TripsOf(outer), pool.Mul(of_rows, of_columns));
+  em.code.Line("const ix tc = (ix)unit % ", em.indices.Text(of_columns), ";");
+  em.code.Line("const ix rest = (ix)unit / ", em.indices.Text(of_columns), ";");
+  em.code.Line("const ix tr = rest % ", em.indices.Text(of_rows), ";");
+  em.code.Line("const ix item = rest / ", em.indices.Text(of_rows), ";");
+  em.code.Open();
+  em.indices.Decode(outer, "item");
+  tiles.units = pool.Mul(em.indices.TripsOf(outer), pool.Mul(of_rows, of_columns));
   return tiles;
 }
 
@@ -64,6 +64,7 @@ class TransposedEmitter {
  public:
   TransposedEmitter(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule)
       : em_(em),
+        code_(em.code),
         nest_(nest),
         region_(region),
         s_(schedule),
@@ -73,80 +74,80 @@ class TransposedEmitter {
         tile_columns_(kVectors * schedule.lanes) {}
 
   const ir::Expr* Run() {
-    em_.SetVector(s_.vector, s_.lanes);
-    em_.Line("SHARED uint4 tiles[", stores_.size(), "][", kWords * tile_columns_ / 4, "];");
+    em_.vector.Set(s_.vector, s_.lanes);
+    code_.Line("SHARED uint4 tiles[", stores_.size(), "][", kWords * tile_columns_ / 4, "];");
     tiles_ = OpenTiles(em_, region_, s_, tile_rows_, tile_columns_);
-    em_.Require(Cat("(", em_.SymbolText(tiles_.columns), " % ", s_.lanes, " | ", em_.SymbolText(tiles_.rows), " % ",
-                    s_.lanes, ") == 0"));
+    em_.conditions.Require(Cat("(", em_.arguments.SymbolText(tiles_.columns), " % ", s_.lanes, " | ",
+                               em_.arguments.SymbolText(tiles_.rows), " % ", s_.lanes, ") == 0"));
     IntoTile();
-    em_.Line("sync();");
+    code_.Line("sync();");
     OutOfTile();
-    const std::string body = em_.Close();
-    em_.Line("{\n", body, "}");
+    const std::string body = code_.Close();
+    code_.Line("{\n", body, "}");
     return tiles_.units;
   }
 
  private:
   void IntoTile() {
-    em_.Line("const int cv = t % ", kVectors, ", word = t / ", kVectors, ";");
-    em_.Line("const ix c = tc * ", tile_columns_, " + cv * ", s_.lanes, ";");
-    em_.Open();
-    em_.Define(tiles_.column.variable, "c");
+    code_.Line("const int cv = t % ", kVectors, ", word = t / ", kVectors, ";");
+    code_.Line("const ix c = tc * ", tile_columns_, " + cv * ", s_.lanes, ";");
+    code_.Open();
+    code_.Define(tiles_.column.variable, "c");
     std::vector<std::vector<std::string>> packs(stores_.size());
     for (std::vector<std::string>& words : packs) {
       for (int h = 0; h < pair_; ++h) {
-        words.push_back(em_.NewName("w"));
-        em_.Line("Pk<16> ", words.back(), " = none<16>();");
+        words.push_back(code_.NewName("w"));
+        code_.Line("Pk<16> ", words.back(), " = none<16>();");
       }
     }
-    em_.Line("const ix r = tr * ", tile_rows_, " + word * ", pair_, ";");
-    em_.Open();  // Extents are multiples of a vector, so the rows of a word exist together.
+    code_.Line("const ix r = tr * ", tile_rows_, " + word * ", pair_, ";");
+    code_.Open();  // Extents are multiples of a vector, so the rows of a word exist together.
     Compute(packs);
-    const std::string both = em_.Close();
-    const std::string inside = s_.is_exact
-                                   ? std::string()
-                                   : Cat("if (r < ", em_.Expr(tiles_.rows), " && c < ", em_.Expr(tiles_.columns), ") ");
-    em_.Line(inside, "{\n", both, "}");
+    const std::string both = code_.Close();
+    const std::string inside = s_.is_exact ? std::string()
+                                           : Cat("if (r < ", em_.indices.Text(tiles_.rows), " && c < ",
+                                                 em_.indices.Text(tiles_.columns), ") ");
+    code_.Line(inside, "{\n", both, "}");
     for (size_t k = 0; k < stores_.size(); ++k) {
-      em_.Line("tile_put<", s_.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "), ");");
+      code_.Line("tile_put<", s_.lanes, ">((u32*)tiles[", k, "], cv, word, ", base::Join(packs[k], ", "), ");");
     }
-    const std::string put = em_.Close();
-    em_.Line("{\n", put, "}");
+    const std::string put = code_.Close();
+    code_.Line("{\n", put, "}");
   }
 
   // The rows of a word, of each store: all loads before the first use.
   void Compute(const std::vector<std::vector<std::string>>& packs) {
-    const auto define_row = [&](int h) { em_.Define(tiles_.row.variable, Cat("(r + ", h, ")")); };
+    const auto define_row = [&](int h) { code_.Define(tiles_.row.variable, Cat("(r + ", h, ")")); };
     std::vector<const fusion::Element*> roots;
     for (const Store& store : stores_) roots.push_back(store.value);
-    const std::vector<Emitter::Access> loads = em_.VectorLoads(roots);
+    const std::vector<Access> loads = em_.loads.Vectors(roots);
     std::vector<std::vector<std::string>> loaded(static_cast<size_t>(pair_));
     for (int h = 0; h < pair_; ++h) {
-      em_.Open();
+      code_.Open();
       define_row(h);
       std::vector<std::string> texts;
-      for (const Emitter::Access& access : loads) texts.push_back(em_.LoadText(access, Emitter::Reading::kPlain));
-      const std::string before = em_.Close();
+      for (const Access& access : loads) texts.push_back(em_.values.LoadText(access, Values::Reading::kPlain));
+      const std::string before = code_.Close();
       std::vector<std::string>& names = loaded[static_cast<size_t>(h)];
-      for (const Emitter::Access& access : loads) {
-        names.push_back(em_.NewName("l"));
-        em_.Line("Pk<", em_.BytesOf(access), "> ", names.back(), ";");
+      for (const Access& access : loads) {
+        names.push_back(code_.NewName("l"));
+        code_.Line("Pk<", em_.places.BytesOf(access), "> ", names.back(), ";");
       }
-      em_.Line("{\n", before);
-      for (size_t i = 0; i < loads.size(); ++i) em_.Line(names[i], " = ", texts[i], ";");
-      em_.Line("}");
+      code_.Line("{\n", before);
+      for (size_t i = 0; i < loads.size(); ++i) code_.Line(names[i], " = ", texts[i], ";");
+      code_.Line("}");
     }
     for (size_t k = 0; k < stores_.size(); ++k) {
       const DType dtype = nest_.tensors[static_cast<size_t>(stores_[k].tensor)].dtype;
       for (int h = 0; h < pair_; ++h) {
-        em_.Open();
+        code_.Open();
         define_row(h);
-        for (size_t i = 0; i < loads.size(); ++i) em_.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
-        const std::string pack = em_.PackOf(stores_[k].value, dtype);
-        em_.ForgetPacks();
-        em_.Line(packs[k][static_cast<size_t>(h)], " = ", pack, ";");
-        const std::string inner = em_.Close();
-        em_.Line("{\n", inner, "}");
+        for (size_t i = 0; i < loads.size(); ++i) em_.loaded.SetPack(loads[i], loaded[static_cast<size_t>(h)][i]);
+        const std::string pack = em_.lanes.PackOf(stores_[k].value, dtype);
+        em_.loaded.ForgetPacks();
+        code_.Line(packs[k][static_cast<size_t>(h)], " = ", pack, ";");
+        const std::string inner = code_.Close();
+        code_.Line("{\n", inner, "}");
       }
     }
   }
@@ -154,28 +155,30 @@ class TransposedEmitter {
   // Chunks of one column follow each other.
   void OutOfTile() {
     const int chunks = kWords / 4;
-    em_.SetVector(-1, 1);
-    em_.Open();
-    em_.Line("const ix c = tc * ", tile_columns_, " + i / ", chunks, ";");
-    em_.Line("const ix r = tr * ", tile_rows_, " + i % ", chunks, " * ", s_.lanes, ";");
-    em_.Open();
-    em_.Define(tiles_.column.variable, "c");
-    em_.Define(tiles_.row.variable, "r");
+    em_.vector.Clear();
+    code_.Open();
+    code_.Line("const ix c = tc * ", tile_columns_, " + i / ", chunks, ";");
+    code_.Line("const ix r = tr * ", tile_rows_, " + i % ", chunks, " * ", s_.lanes, ";");
+    code_.Open();
+    code_.Define(tiles_.column.variable, "c");
+    code_.Define(tiles_.row.variable, "r");
     for (size_t k = 0; k < stores_.size(); ++k) {
-      em_.Line("stv(", em_.AddressOf(stores_[k].tensor, stores_[k].index), ", tile_get<", s_.lanes,
-               ">((const u32*)tiles[", k, "], i / ", chunks, ", i % ", chunks, "));");
-      em_.Require(Cat("((u64)a.t", stores_[k].tensor, " & 15u) == 0"));
+      code_.Line("stv(", em_.stores.AddressOf(stores_[k].tensor, stores_[k].index), ", tile_get<", s_.lanes,
+                 ">((const u32*)tiles[", k, "], i / ", chunks, ", i % ", chunks, "));");
+      em_.conditions.RequireAligned(stores_[k].tensor, 16);
     }
-    const std::string out = em_.Close();
-    const std::string within = s_.is_exact
-                                   ? std::string()
-                                   : Cat("if (c < ", em_.Expr(tiles_.columns), " && r < ", em_.Expr(tiles_.rows), ") ");
-    em_.Line(within, "{\n", out, "}");
-    const std::string each = em_.Close();
-    em_.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns_ * chunks, "; i += ", s_.threads, ") {\n", each, "}");
+    const std::string out = code_.Close();
+    const std::string within = s_.is_exact ? std::string()
+                                           : Cat("if (c < ", em_.indices.Text(tiles_.columns), " && r < ",
+                                                 em_.indices.Text(tiles_.rows), ") ");
+    code_.Line(within, "{\n", out, "}");
+    const std::string each = code_.Close();
+    code_.Line("#pragma unroll\nfor (int i = t; i < ", tile_columns_ * chunks, "; i += ", s_.threads, ") {\n", each,
+               "}");
   }
 
   Emitter& em_;
+  Scopes& code_;
   const LoopNest& nest_;
   const Region& region_;
   const Schedule& s_;

@@ -1,254 +1,24 @@
-// Conditions on indices and values of elements, each computed once, as far out as it can be.
+// Values, guards, loads.
+#include "csrc/codegen/gpu/values.h"
+
 #include <algorithm>
+#include <optional>
 
 #include "csrc/base/check.h"
-#include "csrc/codegen/gpu/emitter.h"
-#include "csrc/codegen/gpu/gpu.h"
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen::gpu {
 
+using base::Append;
 using base::Cat;
+using fusion::Element;
 using fusion::Prim;
-using ir::ExprKind;
 
-// --- conditions ------------------------------------------------------------------------------------------------
-
-bool Emitter::Divisible(const ir::Expr* expr, int64_t by) {
-  if (by == 1) return true;
-  if (expr->IsConst()) return expr->value % by == 0;
-  if (expr->kind == ExprKind::kSymbol) {
-    const int variable = VariableOf(expr->symbol);
-    if (variable >= 0) return variable == vector_ && lanes_ % by == 0;
-  } else if (expr->kind == ExprKind::kMin || expr->kind == ExprKind::kMax || expr->kind == ExprKind::kMod) {
-    return Divisible(expr->args[0], by) && Divisible(expr->args[1], by);
-  } else if (expr->kind == ExprKind::kAdd) {
-    if (expr->value % by != 0) return false;
-    return std::ranges::all_of(expr->args, [&](const ir::Expr* term) { return Divisible(term, by); });
-  } else if (expr->kind == ExprKind::kMul) {
-    if (expr->value % by == 0) return true;
-    const ir::Expr* symbols = pool_.Const(expr->value);
-    for (const ir::Expr* atom : expr->args) {
-      if (VarsOf(atom) != 0 && atom->kind == ExprKind::kSymbol && VariableOf(atom->symbol) == vector_ &&
-          lanes_ % by == 0)
-        return true;
-      if (VarsOf(atom) == 0) symbols = pool_.Mul(symbols, atom);
-    }
-    if (symbols->IsConst()) return false;
-    expr = symbols;
-  }
-  if (VarsOf(expr) != 0 || !MayDivide(expr, by)) return false;
-  if (!probing_) Require(Cat(SymbolText(expr), " % ", by, " == 0"));
-  return true;
-}
-
-// A symbol's size is told from others by what VectorOfSize says of it alone: one text is for all that are alike.
-bool Emitter::MayDivide(const ir::Expr* expr, int64_t by) const {
-  if (options_.sizes == nullptr) return true;
-  const bool is_alone = expr->kind == ExprKind::kSymbol;
-  const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
-    const auto known = options_.sizes->find(std::string(symbol));
-    if (known == options_.sizes->end()) return std::nullopt;
-    return is_alone ? VectorOfSize(known->second) : known->second;
-  });
-  return !value.ok() || *value % by == 0;
-}
-
-// Whether an index condition has one answer for all lanes of a vector: its two sides differ by +-1 times the vector
-// variable and a multiple of the lanes, on the side of the comparison where the first lane decides.
-bool Emitter::IsUniform(const Element* condition) {
-  const uint64_t vars = VarsOf(condition);
-  if (!IsLane(vars) && (vars & kLaneBit) == 0) return true;
-  if (condition->kind != Element::Kind::kPrim) return false;
-  const Prim prim = condition->prim;
-  if (prim == Prim::kAnd || prim == Prim::kOr || prim == Prim::kNot)
-    return std::ranges::all_of(condition->args, [&](const Element* arg) { return IsUniform(arg); });
-  const bool is_order = prim == Prim::kLt || prim == Prim::kLe || prim == Prim::kGt || prim == Prim::kGe;
-  if (!is_order) return false;
-  const ir::Expr* a = math_.ToExpr(condition->args[0]);
-  const ir::Expr* b = math_.ToExpr(condition->args[1]);
-  if (a == nullptr || b == nullptr) return false;
-  const bool is_greater = prim == Prim::kGt || prim == Prim::kLe;  // Of b < a.
-  const auto split = math_.Split(is_greater ? pool_.Sub(b, a) : pool_.Sub(a, b), vector_);
-  return split && split->stride->IsConst(1) && Divisible(split->base, lanes_);
-}
-
-bool Emitter::IsUniformGuard(int guard) {
-  for (; guard != 0; guard = guards_[static_cast<size_t>(guard)].parent) {
-    if (!IsUniform(guards_[static_cast<size_t>(guard)].condition)) return false;
-  }
-  return true;
-}
-
-std::string Emitter::ConditionText(const Element* element) {
-  if (element->kind == Element::Kind::kInt) return IntText(DType::kBool, element->integer);
-  const bool is_lane = IsLane(VarsOf(element)) && !IsUniform(element);
-  const size_t level = LevelOf(VarsOf(element), is_lane);
-  const Key key = {element, -2, is_lane};
-  const auto known = levels_[level].memo.find(key);
-  if (known != levels_[level].memo.end()) return known->second;
-  std::vector<std::string> args;
-  const bool compares = fusion::IsComparison(element->prim);
-  for (const Element* arg : element->args) {
-    args.push_back(compares ? ExprText(math_.ToExpr(arg), is_lane) : ConditionText(arg));
-  }
-  return Named(key, level, "bool", PrimText(element->prim, compares ? DType::kInt64 : DType::kBool, args, false));
-}
-
-int Emitter::AddGuard(int parent, const Element* condition, bool holds) {
-  const Guard guard = {parent, condition, holds};
-  const auto at = std::find(guards_.begin() + 1, guards_.end(), guard);
-  if (at != guards_.end()) return static_cast<int>(at - guards_.begin());
-  guards_.push_back(guard);
-  return static_cast<int>(guards_.size()) - 1;
-}
-
-std::string Emitter::GuardText(int guard) {
-  const Guard at = guards_[static_cast<size_t>(guard)];
-  const bool is_lane = !IsUniformGuard(guard);
-  const size_t level = LevelOf(VarsOf(guard), is_lane);
-  const Key key = {&guards_, guard, is_lane};
-  const auto known = levels_[level].memo.find(key);
-  if (known != levels_[level].memo.end()) return known->second;
-  std::string text =
-      Cat(at.holds ? "" : "!",
-          math_.IsIndexCondition(at.condition) ? ConditionText(at.condition) : ValueText(at.condition, at.parent));
-  if (at.parent != 0) text = Cat(GuardText(at.parent), " && ", text);
-  return Named(key, level, "bool", text);
-}
-
-// --- values ----------------------------------------------------------------------------------------------------
-
-std::string Emitter::ValueText(const Element* element, int guard) {
-  switch (element->kind) {
-    case Element::Kind::kFloat: return FloatText(element->dtype, element->number);
-    case Element::Kind::kInt: return IntText(element->dtype, element->integer);
-    case Element::Kind::kScalar: return scalars_.at(element->value);
-    case Element::Kind::kExtent:
-    case Element::Kind::kIndex:
-    case Element::Kind::kLoad:
-    case Element::Kind::kConvert:
-    case Element::Kind::kPrim:
-    case Element::Kind::kReduce:
-    case Element::Kind::kReduceIndex: break;
-  }
-  if (element->kind == Element::Kind::kLoad) {
-    const auto result = results_.find(element->value);
-    if (result != results_.end()) return result->second.text;
-    const auto scalar = scalar_loads_.find(element);
-    if (scalar != scalar_loads_.end()) return scalar->second;
-  }
-  if (const ir::Expr* expr = math_.ToExpr(element)) return Cat("((i64)", ExprText(expr, IsLane(VarsOf(expr))), ")");
-  if (math_.IsIndexCondition(element)) return ConditionText(element);
-  if (!element->has_load) guard = 0;
-  if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect) {
-    if (const std::optional<bool> decided = math_.Decide(element->args[0]))
-      return ValueText(element->args[*decided ? 1 : 2], guard);
-  }
-  const uint64_t vars = VarsOf(element) | VarsOf(guard);
-  // A guard that all lanes share does not make a value one of each lane: the address of a pack may need it.
-  const bool is_lane = IsLane(VarsOf(element)) || !IsUniformGuard(guard);
-  const size_t level = LevelOf(vars, is_lane);
-  const Key key = {element, guard, is_lane};
-  const auto known = levels_[level].memo.find(key);
-  if (known != levels_[level].memo.end()) return known->second;
-  if (is_lane && LeavesRows(element, guard, vars)) return InFrontOfRows(element, LevelOf(vars, false));
-  const std::string_view type = TypeText(element->dtype);
-  if (element->kind == Element::Kind::kLoad) return Named(key, level, type, LoadValue(element, guard));
-  if (element->kind == Element::Kind::kConvert) {
-    if (IsExact(element->args[0], element->dtype)) {
-      const std::string exact = ValueText(element->args[0], guard);
-      levels_[level].memo[key] = exact;
-      return exact;
-    }
-    return Named(key, level, type,
-                 ConvertText(element->args[0]->dtype, element->dtype, ValueText(element->args[0], guard)));
-  }
-  HIR_CHECK(element->kind == Element::Kind::kPrim);
-  return PrimValue(element, key, level);
-}
-
-std::vector<std::string> Emitter::Arguments(const Element* element, int guard) {
-  std::vector<std::string> args;
-  if (element->prim == Prim::kSelect) {
-    // Conditions on indices say which loads are allowed; of most conditions on data both sides are elements that exist.
-    const Element* condition = element->args[0];
-    const bool guards = math_.GuardsSides(element);
-    const bool on_indices = math_.IsIndexCondition(condition);
-    if (on_indices) PairLoads(element, guard);
-    args.push_back(on_indices ? ConditionText(condition) : ValueText(condition, guard));
-    for (const bool holds : {true, false}) {
-      const Element* side = element->args[holds ? 1 : 2];
-      args.push_back(ValueText(side, guards && side->has_load ? AddGuard(guard, condition, holds) : guard));
-    }
-  } else {
-    for (const Element* arg : element->args) args.push_back(ValueText(arg, guard));
-  }
-  return args;
-}
-
-std::string Emitter::PrimValue(const Element* element, const Key& key, size_t level) {
-  const int guard = key.guard;
-  const std::string_view type = TypeText(element->dtype);
-  const std::vector<std::string> args = Arguments(element, guard);
-  const DType dtype = element->args.back()->dtype;
-  if (element->prim == Prim::kPow) {
-    if (const std::string text = PowerText(element, args[0]); !text.empty()) return Named(key, level, type, text);
-  }
-  if (options_.fast && element->prim == Prim::kDiv && dtype == DType::kFloat32) {
-    // By what varies less: one reciprocal for many elements.
-    const Element* divisor = element->args[1];
-    const uint64_t own = VarsOf(divisor) | VarsOf(divisor->has_load ? guard : 0);
-    const size_t outer = LevelOf(own, IsLane(own));
-    if (outer < level) {
-      const Key reciprocal = {divisor, -3 - guard, IsLane(own)};
-      const auto made = levels_[outer].memo.find(reciprocal);
-      const std::string name =
-          made != levels_[outer].memo.end() ? made->second : Named(reciprocal, outer, "float", Cat("1.0f / ", args[1]));
-      return Named(key, level, type, Cat(args[0], " * ", name));
-    }
-  }
-  return Named(key, level, type, PrimText(element->prim, dtype, args, options_.fast));
-}
-
-// Arithmetic on what stays the same from row to row; loads stay packed, which takes fewer registers.
-bool Emitter::LeavesRows(const Element* element, int guard, uint64_t vars) const {
-  if (inner_rows_ < 0 || guard != 0 || lane_level_ == 0 || (vars & (kRowBit | kLaneBit)) != 0) return false;
-  const auto row = variable_level_.find(inner_rows_);
-  if (row == variable_level_.end() || row->second >= levels_.size() || row->second >= lane_level_) return false;
-  if ((vars & BitOf(inner_rows_)) != 0 || LevelOf(vars, false) >= row->second) return false;
-  const Element* inner = element;
-  while (inner->kind == Element::Kind::kConvert) inner = inner->args[0];
-  return inner->kind == Element::Kind::kPrim;
-}
-
-std::string Emitter::InFrontOfRows(const Element* element, size_t level) {
-  const Key key = {element, -4, true};
-  const auto known = levels_[level].memo.find(key);
-  if (known != levels_[level].memo.end()) return known->second;
-  std::vector<Level> inner(std::make_move_iterator(levels_.begin() + static_cast<std::ptrdiff_t>(level) + 1),
-                           std::make_move_iterator(levels_.end()));
-  levels_.resize(level + 1);
-  const size_t lane_level = lane_level_;
-  const int rows = inner_rows_;
-  inner_rows_ = -1;
-  const std::string array = NewName("h");
-  Line(TypeText(element->dtype), " ", array, "[", lanes_, "];");
-  Lanes([&] {
-    const std::string value = ValueText(element, 0);
-    Line(array, "[e] = ", value, ";");
-  });
-  inner_rows_ = rows;
-  lane_level_ = lane_level;
-  std::move(inner.begin(), inner.end(), std::back_inserter(levels_));
-  const std::string text = Cat(array, "[e]");
-  levels_[level].memo[key] = text;
-  return text;
-}
+namespace {
 
 // Whether `element`, float32, holds a value of the 16-bit type `dtype`: a widened one, its negative, one of two.
-bool Emitter::IsExact(const Element* element, DType dtype) const {
+bool IsExact(const Element* element, DType dtype) {
   if (element->dtype != DType::kFloat32 || (dtype != DType::kFloat16 && dtype != DType::kBFloat16)) return false;
   if (element->kind == Element::Kind::kConvert) return element->args[0]->dtype == dtype;
   if (element->kind == Element::Kind::kFloat) return RoundTo(dtype, element->number) == element->number;
@@ -261,13 +31,232 @@ bool Emitter::IsExact(const Element* element, DType dtype) const {
 }
 
 // Small powers as products; empty for others.
-std::string Emitter::PowerText(const Element* element, const std::string& base) {
+std::string PowerText(const Element* element, const std::string& base) {
   const Element* exponent = element->args[1];
   if (element->prim != Prim::kPow || exponent->kind != Element::Kind::kFloat) return {};
   if (exponent->number == 1) return base;
   if (exponent->number == 2) return Cat("(", base, " * ", base, ")");
   if (exponent->number == 3) return Cat("(", base, " * ", base, " * ", base, ")");
   return {};
+}
+
+}  // namespace
+
+// --- values ----------------------------------------------------------------------------------------------------
+
+std::string Values::Text(const Element* element, int guard) {
+  switch (element->kind) {
+    case Element::Kind::kFloat: return FloatText(element->dtype, element->number);
+    case Element::Kind::kInt: return IntText(element->dtype, element->integer);
+    case Element::Kind::kScalar: return arguments_.ScalarOf(element->value);
+    case Element::Kind::kExtent:
+    case Element::Kind::kIndex:
+    case Element::Kind::kLoad:
+    case Element::Kind::kConvert:
+    case Element::Kind::kPrim:
+    case Element::Kind::kReduce:
+    case Element::Kind::kReduceIndex: break;
+  }
+  if (element->kind == Element::Kind::kLoad) {
+    if (const std::string* result = dependences_.ResultOf(element->value)) return *result;
+    if (const std::string* scalar = loaded_.ScalarOf(element)) return *scalar;
+  }
+  if (const ir::Expr* expr = math_.ToExpr(element))
+    return Cat("((i64)", indices_.Text(expr, dependences_.IsLane(dependences_.VarsOf(expr))), ")");
+  if (math_.IsIndexCondition(element)) return indices_.ConditionText(element);
+  if (!element->has_load) guard = 0;
+  if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect) {
+    if (const std::optional<bool> decided = math_.Decide(element->args[0]))
+      return Text(element->args[*decided ? 1 : 2], guard);
+  }
+  const uint64_t vars = dependences_.VarsOf(element) | guards_.VarsOf(guard);
+  // A guard that all lanes share does not make a value one of each lane: the address of a pack may need it.
+  const bool is_lane = dependences_.IsLane(dependences_.VarsOf(element)) || !guards_.IsUniformGuard(guard);
+  const size_t level = dependences_.LevelOf(vars, is_lane);
+  const Key key = {element, guard, is_lane};
+  if (const std::string* known = code_.Find(level, key)) return *known;
+  if (is_lane && LeavesRows(element, guard, vars)) return InFrontOfRows(element, dependences_.LevelOf(vars, false));
+  const std::string_view type = TypeText(element->dtype);
+  if (element->kind == Element::Kind::kLoad) return code_.Named(key, level, type, LoadValue(element, guard));
+  if (element->kind == Element::Kind::kConvert) {
+    const Element* from = element->args[0];
+    if (IsExact(from, element->dtype)) {
+      std::string exact = Text(from, guard);
+      code_.Remember(key, level, exact);
+      return exact;
+    }
+    return code_.Named(key, level, type, ConvertText(from->dtype, element->dtype, Text(from, guard)));
+  }
+  HIR_CHECK(element->kind == Element::Kind::kPrim);
+  return PrimValue(element, key, level);
+}
+
+std::vector<std::string> Values::ArgumentsOf(const Element* element, int guard) {
+  std::vector<std::string> args;
+  if (element->prim == Prim::kSelect) {
+    // Conditions on indices say which loads are allowed; of most conditions on data both sides are elements that exist.
+    const Element* condition = element->args[0];
+    const bool guards = math_.GuardsSides(element);
+    const bool on_indices = math_.IsIndexCondition(condition);
+    if (on_indices) PairLoads(element, guard);
+    args.push_back(on_indices ? indices_.ConditionText(condition) : Text(condition, guard));
+    for (const bool holds : {true, false}) {
+      const Element* side = element->args[holds ? 1 : 2];
+      args.push_back(Text(side, guards && side->has_load ? guards_.Add(guard, condition, holds) : guard));
+    }
+  } else {
+    for (const Element* arg : element->args) args.push_back(Text(arg, guard));
+  }
+  return args;
+}
+
+std::string Values::PrimValue(const Element* element, const Key& key, size_t level) {
+  const int guard = key.guard;
+  const std::string_view type = TypeText(element->dtype);
+  const std::vector<std::string> args = ArgumentsOf(element, guard);
+  const DType dtype = element->args.back()->dtype;
+  if (element->prim == Prim::kPow) {
+    if (const std::string text = PowerText(element, args[0]); !text.empty()) return code_.Named(key, level, type, text);
+  }
+  if (is_fast_ && element->prim == Prim::kDiv && dtype == DType::kFloat32) {
+    // By what varies less: one reciprocal for many elements.
+    const Element* divisor = element->args[1];
+    const uint64_t own = dependences_.VarsOf(divisor) | guards_.VarsOf(divisor->has_load ? guard : 0);
+    const bool is_lane = dependences_.IsLane(own);
+    const size_t outer = dependences_.LevelOf(own, is_lane);
+    if (outer < level) {
+      const Key reciprocal = {divisor, -3 - guard, is_lane};
+      const std::string* made = code_.Find(outer, reciprocal);
+      const std::string name =
+          made != nullptr ? *made : code_.Named(reciprocal, outer, "float", Cat("1.0f / ", args[1]));
+      return code_.Named(key, level, type, Cat(args[0], " * ", name));
+    }
+  }
+  return code_.Named(key, level, type, PrimText(element->prim, dtype, args, is_fast_));
+}
+
+std::string Values::GuardText(int guard) {
+  const Guards::Guard at = guards_.at(guard);
+  const bool is_lane = !guards_.IsUniformGuard(guard);
+  const size_t level = dependences_.LevelOf(guards_.VarsOf(guard), is_lane);
+  const Key key = {&guards_, guard, is_lane};
+  if (const std::string* known = code_.Find(level, key)) return *known;
+  std::string text =
+      Cat(at.holds ? "" : "!",
+          math_.IsIndexCondition(at.condition) ? indices_.ConditionText(at.condition) : Text(at.condition, at.parent));
+  if (at.parent != 0) text = Cat(GuardText(at.parent), " && ", text);
+  return code_.Named(key, level, "bool", text);
+}
+
+// Arithmetic on what stays the same from row to row; loads stay packed, which takes fewer registers.
+bool Values::LeavesRows(const Element* element, int guard, uint64_t vars) const {
+  constexpr uint64_t kResults = Dependences::kRowBit | Dependences::kLaneBit;
+  if (inner_rows_ < 0 || guard != 0 || code_.lane_level() == 0 || (vars & kResults) != 0) return false;
+  const std::optional<size_t> row = code_.LevelOf(inner_rows_);
+  if (!row || *row >= code_.lane_level()) return false;
+  if (dependences_.Has(vars, inner_rows_) || dependences_.LevelOf(vars, false) >= *row) return false;
+  const Element* inner = element;
+  while (inner->kind == Element::Kind::kConvert) inner = inner->args[0];
+  return inner->kind == Element::Kind::kPrim;
+}
+
+std::string Values::InFrontOfRows(const Element* element, size_t level) {
+  const Key key = {element, -4, true};
+  if (const std::string* known = code_.Find(level, key)) return *known;
+  const int rows = inner_rows_;
+  inner_rows_ = -1;
+  const std::string array = code_.NewName("h");
+  code_.At(level, [&] {
+    code_.Line(TypeText(element->dtype), " ", array, "[", vector_.lanes(), "];");
+    code_.Lanes(vector_.lanes(), [&] {
+      const std::string value = Text(element);
+      code_.Line(array, "[e] = ", value, ";");
+    });
+  });
+  inner_rows_ = rows;
+  std::string text = Cat(array, "[e]");
+  code_.Remember(key, level, text);
+  return text;
+}
+
+// --- loads -----------------------------------------------------------------------------------------------------
+
+std::string Values::OffsetText(const Places::Offset& offset, bool is_lane) {
+  std::string text = indices_.Text(offset.affine, is_lane);
+  for (const auto& [index, stride] : offset.data)
+    Append(text, " + (ix)", Text(index, offset.guard), " * ", indices_.Text(stride));
+  return text;
+}
+
+std::string Values::LoadAddress(const Access& access) {
+  const int tensor = arguments_.TensorOf(access.load->value);
+  return Cat("a.t", tensor, " + (", OffsetText(places_.OffsetOf(access), false), ")");
+}
+
+std::string Values::LoadText(const Access& access, Reading reading) {
+  const std::string bytes = Cat("<", places_.BytesOf(access), ">(");
+  const std::string load = Cat(reading == Reading::kLast    ? "lds"
+                               : reading == Reading::kFirst ? "ldk"
+                                                            : "ldv",
+                               bytes, LoadAddress(access), ")");
+  return access.guard == 0 ? load : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
+}
+
+std::string Values::ScalarText(const Access& access) {
+  return Cat("ld_", Suffix(access.load->dtype), "(", LoadAddress(access), ")");
+}
+
+size_t Values::LevelOf(const Access& access) {
+  return dependences_.LevelOf(dependences_.VarsOf(access.load) | guards_.VarsOf(access.guard), false);
+}
+
+std::string Values::PackText(const Access& access) {
+  if (const std::string* loaded = loaded_.PackOf(access)) return *loaded;
+  const size_t level = LevelOf(access);
+  const Key key = {access.load, access.guard, false};
+  if (const std::string* known = code_.Find(level, key)) return *known;
+  return code_.Named(key, level, Cat("Pk<", places_.BytesOf(access), ">"), LoadText(access, Reading::kPlain));
+}
+
+std::string Values::LoadValue(const Element* element, int guard) {
+  const int tensor = arguments_.TensorOf(element->value);
+  if (tensor < 0) {
+    code_.Fail(Internal("a kernel reads an accumulator before it is complete"));
+    return "0";
+  }
+  const std::string_view suffix = Suffix(arguments_.tensor(tensor).dtype);
+  const Access access = {element, guard};
+  if (places_.IsVectorLoad(access)) return Cat("get_", suffix, "(", PackText(access), ", e)");
+  const Places::Offset offset = places_.OffsetOf(access);
+  const std::string load = Cat("ld_", suffix, "(a.t", tensor, " + (", OffsetText(offset, places_.IsLane(offset)), "))");
+  if (guard == 0) return load;
+  return Cat("(", GuardText(guard), " ? ", load, " : 0)");
+}
+
+void Values::PairLoads(const Element* select, int guard) {
+  const Element* condition = select->args[0];
+  if (vector_.lanes() <= 1 || !guards_.IsUniform(condition)) return;
+  std::vector<Access> sides[2];
+  for (const int side : {0, 1}) {
+    const int own = guards_.Add(guard, condition, side == 0);
+    for (const Access& access : loads_.Vectors({select->args[static_cast<size_t>(side + 1)]}, own)) {
+      if (access.guard == own && loaded_.PackOf(access) == nullptr) sides[side].push_back(access);
+    }
+  }
+  for (size_t k = 0; k < std::min(sides[0].size(), sides[1].size()); ++k) {
+    const Access& yes = sides[0][k];
+    const Access& no = sides[1][k];
+    const size_t level = LevelOf(yes);
+    const Key key = {yes.load, yes.guard, false}, other = {no.load, no.guard, false};
+    if (yes.load->dtype != no.load->dtype || level != LevelOf(no) || code_.Find(level, key) != nullptr ||
+        code_.Find(level, other) != nullptr)
+      continue;
+    const std::string bytes = Cat("<", places_.BytesOf(yes), ">(");
+    const std::string load =
+        Cat("ldv", bytes, indices_.ConditionText(condition), " ? ", LoadAddress(yes), " : ", LoadAddress(no), ")");
+    const std::string text = guard == 0 ? load : Cat(GuardText(guard), " ? ", load, " : none", bytes, ")");
+    code_.Remember(other, level, code_.Named(key, level, Cat("Pk<", places_.BytesOf(yes), ">"), text));
+  }
 }
 
 }  // namespace hir::codegen::gpu

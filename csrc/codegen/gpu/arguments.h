@@ -1,0 +1,36 @@
+// The arguments of a kernel: which tensor is read where, and what symbols and scalars are called in its code.
+// Private to csrc/codegen/gpu.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "csrc/codegen/gpu/scopes.h"
+#include "csrc/codegen/loop_nest.h"
+
+namespace hir::codegen::gpu {
+
+class Arguments {
+ public:
+  explicit Arguments(const LoopNest& nest);  // Which outlives this.
+
+  // The first lines of a function: symbols of its index type, and scalars.
+  void Declare(Scopes& code) const;
+
+  // Which tensor a load of `value` reads, an index into LoopNest::tensors; -1: none, it is an accumulator's.
+  int TensorOf(const ir::Value* value) const;
+  const Tensor& tensor(int at) const { return nest_.tensors[static_cast<size_t>(at)]; }
+  const std::string& SymbolOf(std::string_view symbol) const { return symbols_.at(symbol); }
+  const std::string& ScalarOf(const ir::Value* value) const { return scalars_.at(value); }
+  // An expression of symbols alone, in 64 bits, for conditions.
+  std::string SymbolText(const ir::Expr* expr) const;
+
+ private:
+  const LoopNest& nest_;
+  std::unordered_map<const ir::Value*, int> tensors_;
+  std::unordered_map<std::string_view, std::string> symbols_;
+  std::unordered_map<const ir::Value*, std::string> scalars_;
+};
+
+}  // namespace hir::codegen::gpu

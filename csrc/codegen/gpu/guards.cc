@@ -1,0 +1,51 @@
+// The table of guards, and which hold for whole vectors.
+#include "csrc/codegen/gpu/guards.h"
+
+#include <algorithm>
+
+namespace hir::codegen::gpu {
+
+using fusion::Prim;
+
+int Guards::Add(int parent, const Element* condition, bool holds) {
+  const Guard guard = {parent, condition, holds};
+  const auto known = std::find(guards_.begin() + 1, guards_.end(), guard);
+  if (known != guards_.end()) return static_cast<int>(known - guards_.begin());
+  guards_.push_back(guard);
+  return static_cast<int>(guards_.size()) - 1;
+}
+
+uint64_t Guards::VarsOf(int guard) {
+  uint64_t vars = 0;
+  for (; guard != 0; guard = at(guard).parent) vars |= dependences_.VarsOf(at(guard).condition);
+  return vars;
+}
+
+// Its two sides differ by +-1 times the vector variable and a multiple of the lanes, on the side of the comparison
+// where the first lane decides.
+bool Guards::IsUniform(const Element* condition) {
+  const uint64_t vars = dependences_.VarsOf(condition);
+  if (!dependences_.IsLane(vars) && (vars & Dependences::kLaneBit) == 0) return true;
+  if (condition->kind != Element::Kind::kPrim) return false;
+  const Prim prim = condition->prim;
+  if (prim == Prim::kAnd || prim == Prim::kOr || prim == Prim::kNot)
+    return std::ranges::all_of(condition->args, [&](const Element* arg) { return IsUniform(arg); });
+  const bool is_order = prim == Prim::kLt || prim == Prim::kLe || prim == Prim::kGt || prim == Prim::kGe;
+  if (!is_order) return false;
+  const ir::Expr* a = math_.ToExpr(condition->args[0]);
+  const ir::Expr* b = math_.ToExpr(condition->args[1]);
+  if (a == nullptr || b == nullptr) return false;
+  const bool is_greater = prim == Prim::kGt || prim == Prim::kLe;  // Of b < a.
+  ir::ExprPool& pool = math_.pool();
+  const auto split = math_.Split(is_greater ? pool.Sub(b, a) : pool.Sub(a, b), vector_.variable());
+  return split && split->stride->IsConst(1) && conditions_.Divisible(split->base, vector_.lanes());
+}
+
+bool Guards::IsUniformGuard(int guard) {
+  for (; guard != 0; guard = at(guard).parent) {
+    if (!IsUniform(at(guard).condition)) return false;
+  }
+  return true;
+}
+
+}  // namespace hir::codegen::gpu
