@@ -73,7 +73,7 @@ class CarriedEmitter {
         s_(s),
         in_registers_(s.held),
         columns_(ColumnsOf(region, s)),
-        factors_(em, std::span(region.serial).last(1), columns_) {}
+        factors_(em.dependences, em.elements, std::span(region.serial).last(1), columns_) {}
 
   const ir::Expr* Run() {
     em_.vector.Clear();

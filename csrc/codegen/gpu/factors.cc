@@ -21,7 +21,7 @@ bool IsPowerOfTwo(const Element* element) {
 // What is multiplied as it is: no product, or one that does not vary with rows and columns both.
 bool Factors::IsAtom(const Element* element) const {
   if (element->kind != Element::Kind::kPrim || element->dtype != DType::kFloat32) return true;
-  if (!em_.dependences.VariesWith(element, columns_) || !em_.dependences.DependsOn(element, rows_)) return true;
+  if (!dependences_.VariesWith(element, columns_) || !dependences_.DependsOn(element, rows_)) return true;
   if (element->prim == Prim::kDiv) return !IsPowerOfTwo(element->args[1]);
   return element->prim != Prim::kMul && element->prim != Prim::kNeg;
 }
@@ -38,8 +38,8 @@ void Factors::Flatten(const Element* element, Parts& parts) {
     if (element->prim == Prim::kNeg) parts.constant = -parts.constant;
     return;
   }
-  const bool by_column = em_.dependences.VariesWith(element, columns_);
-  const bool by_row = em_.dependences.DependsOn(element, rows_);
+  const bool by_column = dependences_.VariesWith(element, columns_);
+  const bool by_row = dependences_.DependsOn(element, rows_);
   const Element* own = by_column && by_row ? Ordered(element) : element;
   order_.emplace(own, static_cast<int>(order_.size()));
   (by_column ? by_row ? parts.both : parts.column : parts.row).push_back(own);
@@ -49,42 +49,41 @@ const Element* Factors::Chain(std::vector<const Element*>& factors) {
   if (factors.empty()) return nullptr;
   std::ranges::sort(factors, {}, [&](const Element* e) { return order_.at(e); });
   const Element* product = factors[0];
-  for (size_t i = 1; i < factors.size(); ++i) product = em_.elements.Apply(Prim::kMul, {product, factors[i]});
+  for (size_t i = 1; i < factors.size(); ++i) product = elements_.Apply(Prim::kMul, {product, factors[i]});
   return product;
 }
 
 const Element* Factors::OfRow(Parts& parts) {
-  fusion::ElementBuilder& elements = em_.elements;
   const Element* product = Chain(parts.row);
   if (parts.constant == 1) return product;
-  const Element* constant = elements.Float(DType::kFloat32, parts.constant);
+  const Element* constant = elements_.Float(DType::kFloat32, parts.constant);
   if (product == nullptr) return constant;
-  return parts.constant == -1 ? elements.Apply(Prim::kNeg, {product}) : elements.Apply(Prim::kMul, {product, constant});
+  return parts.constant == -1 ? elements_.Apply(Prim::kNeg, {product})
+                              : elements_.Apply(Prim::kMul, {product, constant});
 }
 
 const Element* Factors::OfElement(Parts& parts) {
   const Element* both = Chain(parts.both);
   const Element* column = Chain(parts.column);
   if (both == nullptr || column == nullptr) return both == nullptr ? column : both;
-  return em_.elements.Apply(Prim::kMul, {both, column});
+  return elements_.Apply(Prim::kMul, {both, column});
 }
 
 const Element* Factors::Joined(Parts& parts) {
-  fusion::ElementBuilder& elements = em_.elements;
   if (parts.row.empty() && parts.constant == -1) {
     parts.constant = 1;
     const Element* positive = OfElement(parts);
-    return positive == nullptr ? elements.Float(DType::kFloat32, -1) : elements.Apply(Prim::kNeg, {positive});
+    return positive == nullptr ? elements_.Float(DType::kFloat32, -1) : elements_.Apply(Prim::kNeg, {positive});
   }
   const Element* own = OfElement(parts);
   const Element* row = OfRow(parts);
-  if (own == nullptr) return row == nullptr ? elements.Float(DType::kFloat32, 1) : row;
-  return row == nullptr ? own : elements.Apply(Prim::kMul, {own, row});
+  if (own == nullptr) return row == nullptr ? elements_.Float(DType::kFloat32, 1) : row;
+  return row == nullptr ? own : elements_.Apply(Prim::kMul, {own, row});
 }
 
 const Element* Factors::Ordered(const Element* element) {
   if (element->kind != Element::Kind::kPrim && element->kind != Element::Kind::kConvert) return element;
-  if (!em_.dependences.DependsOn(element, rows_) || !em_.dependences.VariesWith(element, columns_)) return element;
+  if (!dependences_.DependsOn(element, rows_) || !dependences_.VariesWith(element, columns_)) return element;
   if (const auto known = ordered_.find(element); known != ordered_.end()) return known->second;
   const Element* result = element;
   if (!IsAtom(element)) {
@@ -92,11 +91,11 @@ const Element* Factors::Ordered(const Element* element) {
     Flatten(element, parts);
     result = Joined(parts);
   } else if (element->kind == Element::Kind::kConvert) {
-    result = em_.elements.Convert(element->dtype, Ordered(element->args[0]));
+    result = elements_.Convert(element->dtype, Ordered(element->args[0]));
   } else if (element->dtype == DType::kFloat32 && element->prim != Prim::kSelect) {
     std::vector<const Element*> args;
     for (const Element* arg : element->args) args.push_back(Ordered(arg));
-    if (!std::ranges::equal(args, element->args)) result = em_.elements.Apply(element->prim, args);
+    if (!std::ranges::equal(args, element->args)) result = elements_.Apply(element->prim, args);
   }
   return ordered_[element] = result;
 }

@@ -14,7 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "csrc/codegen/gpu/emitter.h"
+#include "csrc/codegen/gpu/dependences.h"
+#include "csrc/codegen/loop_nest.h"
 
 namespace hir::codegen::gpu {
 
@@ -22,9 +23,10 @@ class Factors {
  public:
   using Element = fusion::Element;
 
-  // `em` has started the region of these loops.
-  Factors(Emitter& em, std::span<const Loop> rows, std::span<const Loop> columns)
-      : em_(em), rows_(rows), columns_(columns) {}
+  // `dependences` are of the region of these loops; new elements are of `elements`.
+  Factors(Dependences& dependences, fusion::ElementBuilder& elements, std::span<const Loop> rows,
+          std::span<const Loop> columns)
+      : dependences_(dependences), elements_(elements), rows_(rows), columns_(columns) {}
 
   // `element` with the float32 products in it reordered.
   const Element* Ordered(const Element* element);
@@ -49,7 +51,8 @@ class Factors {
   const Element* OfElement(Parts& parts);
   const Element* Joined(Parts& parts);
 
-  Emitter& em_;
+  Dependences& dependences_;
+  fusion::ElementBuilder& elements_;
   const std::span<const Loop> rows_, columns_;
   std::map<const Element*, const Element*> ordered_;
   std::map<const Element*, int> order_;  // By when they were met: the same in every run.
