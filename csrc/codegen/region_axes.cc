@@ -24,10 +24,10 @@ constexpr int64_t kWorkMin = 8192;  // Elements an item computes before its loop
 constexpr int64_t kPointwiseColumns = 16384;
 // Accumulators of a block lie in the first-level cache: 1024 columns of 4 float32 accumulators are 16 KiB.
 constexpr int64_t kReductionColumns = 1024;
-// A tile of a transposition is read in runs of so many bytes of the tensor that is turned, and written in such of the
-// others: it stays in the first-level cache, and the next of the grid lies behind it along those. (Add a transpose of
-// 8192 x 4096 float32, share of triad on two cores: .82; with runs of 128 and 128 .75, of 256 and 256 .74, of 128 and
-// 512 .73, of 1024 and 1024 .69. A Xeon: .76 and .71; .82 with 512 and 512.)
+// A tile of a transposition is read in runs of so many bytes of the tensor that is transposed, and written in such of
+// the others: it stays in the first-level cache, and the next of the grid lies behind it along those. (Add a transpose
+// of 8192 x 4096 float32, share of triad on two cores: .82; with runs of 128 and 128 .75, of 256 and 256 .74, of 128
+// and 512 .73, of 1024 and 1024 .69. A Xeon: .76 and .71; .82 with 512 and 512.)
 constexpr int64_t kTileRowBytes = 128;
 constexpr int64_t kTileColumnBytes = 256;
 constexpr int64_t kFewBlocks = 32;
@@ -123,7 +123,8 @@ class Layout {
       if (!split || !split->stride->IsConst(1)) continue;
       votes_[variable] += weight * varies * varies;
       for (const int other : order_) {
-        if (other != variable && math_.DependsOn(offset, other)) turned_[{variable, other}] += weight * varies * varies;
+        if (other != variable && math_.DependsOn(offset, other))
+          transposed_[{variable, other}] += weight * varies * varies;
       }
     }
   }
@@ -191,8 +192,8 @@ class Layout {
     int across = -1;
     int64_t most = 0;
     for (const Loop& loop : region_.grid) {
-      const auto votes = turned_.find({loop.variable, columns});
-      if (votes != turned_.end() && votes->second > most) {
+      const auto votes = transposed_.find({loop.variable, columns});
+      if (votes != transposed_.end() && votes->second > most) {
         across = loop.variable;
         most = votes->second;
       }
@@ -246,8 +247,8 @@ class Layout {
   IndexMath math_;
   std::vector<int> order_;  // Variables, outermost first.
   std::map<int, int64_t> votes_;
-  std::map<std::pair<int, int>, int64_t> turned_;  // Of those, the ones that vary along another variable, too.
-  int64_t widest_ = 1;                             // Bytes of an element of any tensor.
+  std::map<std::pair<int, int>, int64_t> transposed_;  // Of those, the ones that vary along another variable, too.
+  int64_t widest_ = 1;                                 // Bytes of an element of any tensor.
   std::map<const ir::Value*, std::vector<const ir::Expr*>> strides_;
 };
 

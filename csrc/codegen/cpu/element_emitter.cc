@@ -29,7 +29,7 @@ ElementEmitter::ElementEmitter(const LoopNest& nest, const Target& target, KeptE
       dependences_(scopes_, math_) {
   writer_.fma = target.fma;
   writer_.half = target.half;
-  writer_.avx512 = target.vector_bytes == 64;
+  writer_.avx512 = HasMasks(target);
 }
 
 std::string ElementEmitter::EmitArguments() {
@@ -58,6 +58,10 @@ std::string ElementEmitter::EmitArguments() {
   }
   zero_ = writer_.Alloca(Ty::kI64, 1);
   Append(scopes_.Here(), "  store i64 0, ptr ", zero_, ", align 8\n");
+  if (!HasMasks(target_)) {
+    const V bits = writer_.Let(scopes_.Here(), Ty::kI64, 1, Cat("load volatile i64, ptr ", zero_, ", align 8"));
+    never_ = writer_.Let(scopes_.Here(), Ty::kI1, 1, Cat("icmp ne i64 ", bits.name, ", 0"));
+  }
   return arguments;
 }
 

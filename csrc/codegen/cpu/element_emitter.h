@@ -1,6 +1,6 @@
 // Writes the elements of one loop nest as LLVM IR: expressions, elements, loads, each computed once, as far out as it
-// can be, and in vectors along one variable. The schedules (vector_loop, sums, turned, ...) write the loops around it.
-// Private to csrc/codegen/cpu.
+// can be, and in vectors along one variable. The schedules (vector_loop, sums, ...) write the loops around it. Private
+// to csrc/codegen/cpu.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,8 @@ class KeptElements {
   virtual ~KeptElements() = default;
   // The place of `element`, if an earlier phase has computed it.
   virtual std::optional<Place> SavedAt(const fusion::Element* element) = 0;
-  // The place of the element that `load`, of a tensor, reads, if that is in a tile that was turned.
-  virtual std::optional<Place> TurnedAt(const fusion::Element* load) = 0;
+  // The place of the element that `load`, of a tensor, reads, if that is in a tile that was transposed.
+  virtual std::optional<Place> TransposedAt(const fusion::Element* load) = 0;
 };
 
 // Where elements that vary along the vector variable are computed now.
@@ -139,6 +139,7 @@ class ElementEmitter {
   std::unordered_map<const ir::Value*, AccumulatorResult> results_;
   Lanes lanes_;
   std::string zero_;  // Eight bytes of zero, for loads that a guard forbids.
+  V never_;           // False, as nobody but the core knows. Only without masks of the core's own.
 };
 
 // What follows a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.

@@ -18,7 +18,7 @@ Emitter::Emitter(const LoopNest& nest, const Target& target, bool in_place)
       loops_(elements_, widths_),
       prefetches_(elements_, widths_),
       saved_(elements_, widths_, loops_),
-      turned_(elements_),
+      transposed_(elements_),
       sums_(elements_, widths_),
       carried_(elements_, widths_, loops_, sums_, stores_) {}
 
@@ -42,7 +42,7 @@ Result<std::string> Emitter::Run(const std::string& name) {
   HIR_TRY(pool.status().WithContext("index arithmetic of a kernel"));
   // Stores past the caches are seen by nobody before this.
   if (stores_.streams()) scopes_.Here() += "  fence seq_cst\n";
-  return Cat(turned_.Functions(), "define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", arguments,
+  return Cat(transposed_.Functions(), "define void @", name, "(ptr %args, i64 %begin, i64 %end) #0 {\n", arguments,
              writer.entry, scopes_.Here(), "  ret void\n}\n\n");
 }
 
@@ -51,7 +51,7 @@ Status Emitter::EmitRegion(const Region& region, const V& begin, const V& end) {
   loops_.StartRegion(region);
   saved_.Choose(region);
   prefetches_.Choose(region);
-  turned_.Choose(region);
+  transposed_.Choose(region);
   scopes_.EmitLoop(begin, end, IntConstant(Ty::kI64, 1), [&](const V& item) {
     DefineItem(region.grid, item);
     OpenSerial(0, [&] {
@@ -87,7 +87,7 @@ void Emitter::OpenSerial(size_t depth, const std::function<void()>& body) {
     body();
     return;
   }
-  if (region.tile_rows_max > 0) turned_.Emit();
+  if (region.tile_rows_max > 0) transposed_.Emit();
   const bool is_innermost = depth + 1 == region.serial.size();
   if (is_innermost) EmitAhead(region.ahead);
   const int rows = is_innermost ? widths_.RowsTogether(region) : 1;

@@ -15,7 +15,7 @@
 #include "csrc/codegen/cpu/saved.h"
 #include "csrc/codegen/cpu/stores.h"
 #include "csrc/codegen/cpu/sums.h"
-#include "csrc/codegen/cpu/turned.h"
+#include "csrc/codegen/cpu/transposed.h"
 #include "csrc/codegen/cpu/vector_loop.h"
 
 namespace hir::codegen::cpu {
@@ -31,7 +31,7 @@ class Emitter : private KeptElements {
 
  private:
   std::optional<Place> SavedAt(const fusion::Element* element) override { return saved_.Find(element, phase_); }
-  std::optional<Place> TurnedAt(const fusion::Element* load) override { return turned_.Find(load); }
+  std::optional<Place> TransposedAt(const fusion::Element* load) override { return transposed_.Find(load); }
 
   Status EmitRegion(const Region& region, const V& begin, const V& end);
   // The variables of the grid's loops, of a number among its items.
@@ -52,7 +52,7 @@ class Emitter : private KeptElements {
   VectorLoops loops_;
   Prefetches prefetches_;
   SavedElements saved_;
-  TurnedTiles turned_;
+  TransposedTiles transposed_;
   Sums sums_;
   CarriedSums carried_;
   size_t phase_ = 0;  // Being written.

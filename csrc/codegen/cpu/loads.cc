@@ -41,7 +41,8 @@ V ElementEmitter::EmitLoad(const Element* load, int guard, size_t level) {
         pool_.Sub(pool_.Symbol(VariableSymbol(region_->columns->variable)), pool_.Import(region_->columns->begin));
     return LoadFrom(r.array, r.dtype, offset, 0, level);
   }
-  if (const auto turned = kept_.TurnedAt(load)) return LoadFrom(turned->array, turned->dtype, turned->offset, 0, level);
+  if (const auto transposed = kept_.TransposedAt(load))
+    return LoadFrom(transposed->array, transposed->dtype, transposed->offset, 0, level);
   const KeptElements::Place place = InMemory(load, guard);
   return LoadFrom(place.array, place.dtype, place.offset, guard, level);
 }
@@ -123,6 +124,12 @@ std::string ElementEmitter::MaskFor(int guard) {
   HIR_CHECK(!lanes_.paired);  // LoopWidths::IsPaired: no loop with guards is.
   V allowed = writer_.Splat(scopes_.Here(), EmitGuard(guard), lanes_.count);
   if (lanes_.masked) allowed = writer_.Binary(scopes_.Here(), "and", allowed, lanes_.mask);
+  // Where the lanes of a whole register are known to be forbidden, and two loads have the mask, LLVM 19 makes the second
+  // one's part of that register a load without a mask, beyond the tensor's end.
+  if (!HasMasks(target_)) {
+    const V never = writer_.Splat(scopes_.Here(), never_, lanes_.count);
+    allowed = writer_.Binary(scopes_.Here(), "or", allowed, never);
+  }
   return Typed(allowed);
 }
 
@@ -133,8 +140,8 @@ std::optional<V> ElementEmitter::EmitWidenedPairs(const Element* convert, int gu
       guard != 0 || IsSaved(load) || !Varies(dependences_.Of(load))) {
     return std::nullopt;
   }
-  const auto turned = kept_.TurnedAt(load);
-  const KeptElements::Place place = turned ? *turned : InMemory(load, guard);
+  const auto transposed = kept_.TransposedAt(load);
+  const KeptElements::Place place = transposed ? *transposed : InMemory(load, guard);
   const auto affine = SplitLanes(place.offset);
   if (!affine || !affine->stride->IsConst(1)) return std::nullopt;
   std::string& code = scopes_.Here();

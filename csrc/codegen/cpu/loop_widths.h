@@ -43,7 +43,7 @@ class LoopWidths {
   bool IsPaired(const Phase& phase, const Loop& inner) const;
   bool IsShort(const Region& region) const;
   // Whether a masked access costs what another does.
-  bool HasMasks() const { return elements_.target().vector_bytes == 64; }
+  bool HasMasks() const { return cpu::HasMasks(elements_.target()); }
 
  private:
   // Ways through memory that a vector of `inner` takes; `seen`: what it computes.

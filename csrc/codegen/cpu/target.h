@@ -16,6 +16,9 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
+// Whether its cores have masks: then a masked access costs what another does.
+inline bool HasMasks(const Target& target) { return target.vector_bytes == 64; }
+
 // Whether its cores read fastest what lies in a row: AMD's. Sums of rows of 16 KiB, two cores each, share of triad: a
 // row from its start .79 to .87, in four places at once .52 to .67, with the row after the next asked for .64 to .71
 // (Zen 4); .75, .84 and 1.02 (a Xeon). Sums of columns, four rows side by side .81 to .84, one row in four places with

@@ -1,4 +1,4 @@
-#include "csrc/codegen/cpu/turned.h"
+#include "csrc/codegen/cpu/transposed.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -15,7 +15,7 @@ using base::Cat;
 
 // A line of float32 each way.
 constexpr int kBlockSideMax = 16;
-// Along the tensor's stride: what is asked for while a block is turned.
+// Along the tensor's stride: what is asked for while a block is transposed.
 constexpr int kBlocksAhead = 2;
 // All tiles of a kernel, those of several regions too: a thread's stack has eight times as much.
 constexpr int64_t kTileBytesMax = int64_t{1} << 20;
@@ -33,7 +33,7 @@ void Fence(Writer& writer, std::string& code, V& vector) {
 
 // Rows to columns: as many vectors as each has elements, a power of two. Every shuffle is one instruction: elements,
 // pairs, fours of two vectors in turn, within each 16 bytes; then every other 16 bytes of both.
-void Turn(Writer& writer, std::string& code, std::vector<V>& vectors) {
+void Transpose(Writer& writer, std::string& code, std::vector<V>& vectors) {
   constexpr int kLaneBytes = 16;
   const int side = static_cast<int>(vectors.size());
   const int in_lane = std::min(kLaneBytes / BytesOf(vectors[0].type), side);
@@ -71,9 +71,9 @@ void Turn(Writer& writer, std::string& code, std::vector<V>& vectors) {
 
 }  // namespace
 
-void TurnedTiles::Choose(const Region& region) {
-  turned_.clear();
-  turned_order_.clear();
+void TransposedTiles::Choose(const Region& region) {
+  transposed_.clear();
+  transposed_order_.clear();
   if (region.tile_rows_max == 0) return;
   const int row = region.serial.back().variable, column = region.columns->variable;
   const int64_t size = region.tile_rows_max * region.columns_max;
@@ -96,42 +96,42 @@ void TurnedTiles::Choose(const Region& region) {
     const auto across = elements_.math().Split(along->base, column);
     if (!across || across->stride->IsConst(0) || across->stride->IsConst(1)) return;
     const Ty type = MemoryTypeOf(tensor.dtype);
-    if (turned_bytes_ + size * BytesOf(type) > kTileBytesMax) return;
-    turned_bytes_ += size * BytesOf(type);
-    turned_[e] = {across->base, across->stride, writer_.Alloca(type, size)};
-    turned_order_.push_back(e);
+    if (transposed_bytes_ + size * BytesOf(type) > kTileBytesMax) return;
+    transposed_bytes_ += size * BytesOf(type);
+    transposed_[e] = {across->base, across->stride, writer_.Alloca(type, size)};
+    transposed_order_.push_back(e);
   };
   for (const Phase& phase : region.phases) {
     for (const Store& store : phase.stores) visit(visit, store.value);
   }
 }
 
-std::optional<KeptElements::Place> TurnedTiles::Find(const Element* load) {
-  const auto turned = turned_.find(load);
-  if (turned == turned_.end()) return std::nullopt;
+std::optional<KeptElements::Place> TransposedTiles::Find(const Element* load) {
+  const auto transposed = transposed_.find(load);
+  if (transposed == transposed_.end()) return std::nullopt;
   ir::ExprPool& pool = elements_.pool();
   const Region& region = elements_.region();
   const auto within = [&](const Loop& loop) {
     return pool.Sub(pool.Symbol(VariableSymbol(loop.variable)), pool.Import(loop.begin));
   };
   const ir::Expr* row = pool.Mul(within(region.serial.back()), pool.Const(region.columns_max));
-  return KeptElements::Place{load->dtype, turned->second.array, pool.Add(row, within(*region.columns))};
+  return KeptElements::Place{load->dtype, transposed->second.array, pool.Add(row, within(*region.columns))};
 }
 
-void TurnedTiles::Emit() {
-  for (const Element* load : turned_order_) EmitTile(turned_.at(load), elements_.SlotOf(load));
+void TransposedTiles::Emit() {
+  for (const Element* load : transposed_order_) EmitTile(transposed_.at(load), elements_.SlotOf(load));
 }
 
-std::string TurnedTiles::Functions() const {
+std::string TransposedTiles::Functions() const {
   std::string all;
   for (const auto& [name, text] : functions_) all += text;
   return all;
 }
 
-// The function that turns a square block: its vectors lie `%from_stride` elements apart, from `%from` on, and
+// The function that transposes a square block: its vectors lie `%from_stride` elements apart, from `%from` on, and
 // `%to_stride` from `%to` on. One for all tensors of a type, since its shuffles take LLVM 2 ms.
-std::string TurnedTiles::TurnOf(Ty type, int side) {
-  const std::string name = Cat("@turn.", TypeText(type, 1));
+std::string TransposedTiles::TransposeOf(Ty type, int side) {
+  const std::string name = Cat("@transpose.", TypeText(type, 1));
   const auto [function, is_new] = functions_.try_emplace(name);
   if (!is_new) return name;
   std::string code;
@@ -145,7 +145,7 @@ std::string TurnedTiles::TurnOf(Ty type, int side) {
     vectors.push_back(writer_.Let(code, type, side, Cat("load ", vector, ", ptr ", at.name, align)));
     EmitPrefetch(writer_, code, writer_.Address(code, at.name, type, to_wanted), kSecondLevel);
   }
-  Turn(writer_, code, vectors);
+  Transpose(writer_, code, vectors);
   at = {"%to", Ty::kPtr, 1};
   for (int i = 0; i < side; ++i) {
     if (i > 0) at = writer_.Address(code, at.name, type, to_stride);
@@ -157,10 +157,10 @@ std::string TurnedTiles::TurnOf(Ty type, int side) {
   return name;
 }
 
-void TurnedTiles::EmitTile(const Turned& turned, int slot) {
+void TransposedTiles::EmitTile(const Transposed& transposed, int slot) {
   const Ty type = MemoryTypeOf(elements_.TensorAt(slot).dtype);
   const int side = std::min(kBlockSideMax, elements_.target().vector_bytes / BytesOf(type));
-  const std::string turn = TurnOf(type, side);
+  const std::string transpose = TransposeOf(type, side);
   const auto constant = [](int64_t value) { return IntConstant(Ty::kI64, value); };
   const auto binary = [&](const char* op, const V& a, const V& b) { return writer_.Binary(scopes_.Here(), op, a, b); };
   const Region& region = elements_.region();
@@ -171,9 +171,9 @@ void TurnedTiles::EmitTile(const Turned& turned, int slot) {
     return binary("sub", elements_.EmitExpr(pool.Import(loop.end)), elements_.EmitExpr(pool.Import(loop.begin)));
   };
   const V num_rows = trips(rows), num_columns = trips(columns);
-  const V stride = elements_.EmitExpr(turned.stride);
-  const ir::Expr* to_column = pool.Mul(pool.Import(columns.begin), turned.stride);
-  const V first = elements_.EmitExpr(pool.Add(turned.base, pool.Add(pool.Import(rows.begin), to_column)));
+  const V stride = elements_.EmitExpr(transposed.stride);
+  const ir::Expr* to_column = pool.Mul(pool.Import(columns.begin), transposed.stride);
+  const V first = elements_.EmitExpr(pool.Add(transposed.base, pool.Add(pool.Import(rows.begin), to_column)));
   const std::string scope = ScopeOf(Cat("%t", slot));
   const auto source = [&](const V& row, const V& column) {
     const V offset = binary("add", binary("mul", column, stride), row);
@@ -181,7 +181,7 @@ void TurnedTiles::EmitTile(const Turned& turned, int slot) {
   };
   const auto target = [&](const V& row, const V& column) {
     const V offset = binary("mul", row, constant(region.columns_max));
-    return writer_.Address(scopes_.Here(), turned.array, type, binary("add", offset, column));
+    return writer_.Address(scopes_.Here(), transposed.array, type, binary("add", offset, column));
   };
   // The last blocks end where the tile ends: over those before. A tile that holds no block is copied by elements.
   const V step = constant(side);
@@ -196,7 +196,7 @@ void TurnedTiles::EmitTile(const Turned& turned, int slot) {
     scopes_.EmitLoop(constant(0), num_rows, step, [&](const V& next_row) {
       const V row = writer_.Intrinsic(scopes_.Here(), "smin", {next_row, last_row});
       const V from = source(row, column), to = target(row, column);
-      Append(scopes_.Here(), "  call void ", turn, "(ptr ", from.name, ", i64 ", stride.name, ", ptr ", to.name,
+      Append(scopes_.Here(), "  call void ", transpose, "(ptr ", from.name, ", i64 ", stride.name, ", ptr ", to.name,
              ", i64 ", region.columns_max, ")\n");
     });
   });
