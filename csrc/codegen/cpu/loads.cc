@@ -124,8 +124,8 @@ std::string ElementEmitter::MaskFor(int guard) {
   HIR_CHECK(!lanes_.paired);  // LoopWidths::IsPaired: no loop with guards is.
   V allowed = writer_.Splat(scopes_.Here(), EmitGuard(guard), lanes_.count);
   if (lanes_.masked) allowed = writer_.Binary(scopes_.Here(), "and", allowed, lanes_.mask);
-  // Where the lanes of a whole register are known to be forbidden, and two loads have the mask, LLVM 19 makes the second
-  // one's part of that register a load without a mask, beyond the tensor's end.
+  // Where the lanes of a whole register are known to be forbidden, and two loads have the mask, LLVM 19 makes the
+  // second one's part of that register a load without a mask, beyond the tensor's end.
   if (!HasMasks(target_)) {
     const V never = writer_.Splat(scopes_.Here(), never_, lanes_.count);
     allowed = writer_.Binary(scopes_.Here(), "or", allowed, never);
