@@ -324,7 +324,7 @@ class Rematerializer {
     if (group.ops.empty() || group.ops[0]->info->effects != ir::kPure) return {};
     const auto has_tensor = [](const Op* op) { return std::ranges::any_of(op->results, IsTensor); };
     if (std::ranges::none_of(group.ops, has_tensor)) return {};
-    if (std::ranges::all_of(group.ops, [this](const Op* op) { return options_.is_view(*op); })) return {};
+    if (options_.is_view(group)) return {};
     const std::vector<Value*> candidates = Reader(graph_, memory_, prices_, group).Candidates();
     if (candidates.empty()) return {};
     HIR_ASSIGN(const size_t refused, Try(index, candidates));

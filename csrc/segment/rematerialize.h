@@ -15,7 +15,7 @@ inline constexpr int kRematerializedOpsMax = 256;
 
 struct RematerializeOptions {
   std::function<bool(const GroupView&)> fits = {};  // Whether a group with copies is still one kernel.
-  std::function<bool(const ir::Op&)> is_view = {};  // Groups of these alone read nothing.
+  std::function<bool(const Group&)> is_view = {};   // Such groups read nothing, and stay as they are.
   Sizes sizes = {};
 };
 

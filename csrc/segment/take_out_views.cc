@@ -25,7 +25,8 @@ class TakingOut {
         uses_(ir::UsesOf(graph)),
         before_(groups.size()),
         behind_(groups.size()),
-        taken_(groups.size()) {
+        taken_(groups.size()),
+        written_(groups.size()) {
     for (const ir::Output& output : graph.outputs) returned_.insert(output.value);
     for (size_t i = 0; i < groups.size(); ++i) {
       for (const Op* op : groups[i].ops) group_of_[op] = i;
@@ -108,12 +109,40 @@ class TakingOut {
     changed_ = true;
   }
 
+  // The views between `output` and a value that nothing else reads, the first one first; none where that cannot be
+  // written as `output` has it.
+  std::vector<Op*> WrittenInPlace(size_t group, const Value* output) const {
+    std::vector<Op*> views;
+    for (const Value* value = output; value->def != nullptr && IsOf(group, value->def);
+         value = value->def->operands[0]) {
+      if (!rules_.is_strided_view(*value->def)) return {};
+      const bool is_between = value != output;
+      if (is_between && (IsReturned(value) || uses_[static_cast<size_t>(value->id)].size() != 1)) return {};
+      views.insert(views.begin(), value->def);
+    }
+    if (std::ranges::all_of(views, [this](const Op* view) { return rules_.is_view(*view); })) return {};
+    const Value* const root = views[0]->operands[0];
+    const bool is_ours = root->def != nullptr && !IsReturned(root) && uses_[static_cast<size_t>(root->id)].size() == 1;
+    return is_ours && rules_.are_written_in_place(views) ? views : std::vector<Op*>();
+  }
+
   Status TakeOutOf(size_t group) {
     const std::vector<Value*> outputs = groups_[group].outputs;
+    for (const Value* output : outputs) {
+      const std::vector<Op*> views = WrittenInPlace(group, output);
+      if (views.empty() || views.size() == groups_[group].ops.size()) continue;
+      for (Op* view : views) {
+        std::erase(groups_[group].ops, view);
+        group_of_.erase(view);
+      }
+      written_[group].push_back(views);
+      changed_ = true;
+    }
     const auto is_made_here = [&](const Value* root) { return root->def != nullptr && IsOf(group, root->def); };
     std::vector<std::pair<Value*, std::vector<Op*>>> found;
     std::unordered_map<const Value*, int> views_of;  // Lookups only.
     for (Value* output : outputs) {
+      if (!IsOf(group, output->def)) continue;
       if (IsReturnedView(output)) {
         const Value* const root = output->def->operands[0];
         if (!is_made_here(root)) {
@@ -125,7 +154,9 @@ class TakingOut {
       }
       std::vector<Op*> views = ViewsBehind(group, output);
       if (views.empty()) continue;
-      ++views_of[views.back()->operands[0]];
+      // For a part the whole would be written.
+      if (std::ranges::none_of(views, [](const Op* view) { return IsSlice(*view); }))
+        ++views_of[views.back()->operands[0]];
       found.emplace_back(output, std::move(views));
     }
     // A value that nobody else has in memory is written in place of two views of it, or more; of one the view is.
@@ -133,7 +164,8 @@ class TakingOut {
       return !is_made_here(root) || views_of[root] > 1 || std::ranges::find(outputs, root) != outputs.end();
     };
     for (const Value* output : outputs) {
-      if (IsReturnedView(output) && !IsReadIn(group, output) && is_written(output->def->operands[0]))
+      if (IsOf(group, output->def) && IsReturnedView(output) && !IsReadIn(group, output) &&
+          is_written(output->def->operands[0]))
         SetApart(group, output, behind_[group]);
     }
     for (const auto& [output, views] : found) {
@@ -185,6 +217,7 @@ class TakingOut {
       regrouped.push_back(all.Of(positions));
     };
     for (size_t i = 0; i < groups_.size(); ++i) {
+      for (const std::vector<Op*>& views : written_[i]) add(views);
       for (Op* op : before_[i]) add({op});
       add(groups_[i].ops);
       for (Op* op : behind_[i]) add({op});
@@ -202,6 +235,7 @@ class TakingOut {
   std::unordered_set<const Value*> returned_, written_elsewhere_;
   std::vector<std::vector<Op*>> before_, behind_;  // By the group that they come in front of, or behind; each a group.
   std::vector<std::vector<Op*>> taken_;            // By the group that they come behind.
+  std::vector<std::vector<std::vector<Op*>>> written_;  // Each a group, by the one that they come in front of.
   bool changed_ = false;
 };
 

@@ -233,15 +233,12 @@ class Lowering {
     for (size_t i = 0; i < groups.size(); ++i) {
       const Group& group = groups[i];
       if (at_->kinds[i] != SegmentKind::kKernel) continue;
-      const std::vector<std::vector<Op*>> chains = ChainsOf(group, strided);
-      const bool may = !chains.empty() && std::ranges::all_of(chains, [&](const std::vector<Op*>& chain) {
-        const Value* const from = chain[0]->operands[0];
-        return uses[static_cast<size_t>(from->id)].size() == 1 && !at_->buffer.contains(from) &&
-               !at_->storage_of.contains(from) && IsHeldWherever(*from, *chain.back()->results[0]) &&
-               strided.AreWrittenInPlace(chain);
-      });
-      if (!may) continue;
-      for (const std::vector<Op*>& chain : chains) at_->written_through[chain[0]->operands[0]] = chain;
+      if (!IsChain(group, strided)) continue;
+      const Value* const from = group.inputs[0];
+      if (uses[static_cast<size_t>(from->id)].size() != 1 || at_->buffer.contains(from)) continue;
+      if (at_->storage_of.contains(from) || !IsHeldWherever(*from, *group.outputs[0])) continue;
+      if (!strided.AreWrittenInPlace(group.ops)) continue;
+      at_->written_through[from] = group.ops;
       at_->kinds[i] = SegmentKind::kView;
     }
   }

@@ -61,8 +61,11 @@ size_t StridesAlong(ir::ExprPool& pool, const Region& region, size_t end) {
 // The tensor has two axes or more, the last two a matrix.
 Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
   const size_t rank = region.axes.size();
-  const auto is_dense = [&](size_t axis) {
-    return region.axes[axis].extent->IsConst(1) || region.axes[axis].stride->IsConst(1);
+  const ViewAxis &rows = region.axes[rank - 2], &columns = region.axes[rank - 1];
+  // One row, or one column, is a matrix that lies densely where it does itself.
+  const auto is_dense = [](const ViewAxis& axis, const ViewAxis& other) {
+    if (!axis.extent->IsConst(1)) return axis.stride->IsConst(1);
+    return other.extent->IsConst(1) || other.stride->IsConst(1);
   };
   // A vector of 16 bytes, as GPUs load them; of sizes that are not known it is not known.
   const ir::Expr* const vector = pool.Const(std::max<int64_t>(16 / DTypeBytes(dtype), 1));
@@ -75,8 +78,8 @@ Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
     if (region.axes[axis].extent->IsConst(1)) continue;
     is_aligned &= region.axes[axis].stride->IsConst(1) || !is_askew(region.axes[axis].stride);
   }
-  return {.columns_are_dense = is_dense(rank - 1),
-          .rows_are_dense = is_dense(rank - 2),
+  return {.columns_are_dense = is_dense(columns, rows),
+          .rows_are_dense = is_dense(rows, columns),
           .batches = StridesAlong(pool, region, rank - 2),
           .rows_go_on = StridesAlong(pool, region, rank - 1) <= 1,
           .is_aligned = is_aligned};
@@ -84,8 +87,25 @@ Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
 
 bool HasAxes(const Value& value, size_t least) { return ir::ValueAxes(*value.type).size() >= least; }
 
-// Its matrices are one, for all rows of the other operand.
-bool HasOneMatrix(const Op& product) { return !HasAxes(*product.operands[1], 3); }
+// Whether rows of several of the left operand's matrices are multiplied by one matrix: then they are one product, if they
+// are evenly apart.
+bool JoinsRows(const Op& product) {
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*product.operands[1]->type);
+  if (axes.size() < 3) return true;
+  const ir::Axis& inner = axes[axes.size() - 3];
+  return inner.extent->IsConst(1) || inner.kind == ir::AxisKind::kBroadcast;
+}
+
+// Whether all of one row, or of one column, is one element in memory.
+bool IsStoredOnce(const Value& value) {
+  const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
+  return std::ranges::any_of(std::span(axes).last(2), [](const ir::Axis& axis) {
+    return axis.kind == ir::AxisKind::kBroadcast && !axis.extent->IsConst(1);
+  });
+}
+
+// A part smaller than this share of a computed tensor is copied: else the rest stays in memory as long as the part.
+constexpr int64_t kLeastShare = 8;
 
 bool TakesOperand(const codegen::Target& target, const Op& call, size_t operand, const Placing& placing) {
   using codegen::library::Provider;
@@ -93,7 +113,7 @@ bool TakesOperand(const codegen::Target& target, const Op& call, size_t operand,
   const FusionOp code = fusion::CodeOf(call);
   if (fusion::IsProduct(code)) {
     if (operand > 1 || !HasAxes(*call.operands[0], 2) || !HasAxes(*call.operands[1], 2)) return false;
-    const bool joins_rows = operand == 0 && HasOneMatrix(call);
+    const bool joins_rows = operand == 0 && JoinsRows(call);
     return ReadsInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, joins_rows);
   }
   constexpr size_t kLse = 4, kMask = 6;
@@ -109,7 +129,7 @@ bool WritesResult(const codegen::Target& target, const Op& call, const Placing& 
     // Biases and activations may be passes of their own, over all of the result's memory.
     const bool is_plain = call.operands.size() == 2 && call.Name("epilogue") == fusion::kNoEpilogue;
     return is_plain && HasAxes(*call.operands[0], 2) && HasAxes(*call.operands[1], 2) &&
-           WritesInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, HasOneMatrix(call));
+           WritesInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, JoinsRows(call));
   }
   return fusion::IsAttention(code) && call.Name("result") != "lse" && AttendsInPlace(is_gpu, placing);
 }
@@ -130,9 +150,11 @@ bool StridedViews::IsView(const Op& op) const {
 
 bool StridedViews::AreReadInPlace(std::span<Op* const> views, std::span<Op* const> readers) const {
   const Value& result = *views.back()->results[0];
-  if (readers.empty() || !HasAxes(result, 2)) return false;
+  if (readers.empty() || !HasAxes(result, 2) || IsStoredOnce(result)) return false;
+  const Value& whole = *views[0]->operands[0];
+  if (whole.def != nullptr && segment::StorageBytes(result) < segment::StorageBytes(whole) / kLeastShare) return false;
   ir::ExprPool pool;
-  std::optional<Region> region = WholeOf(pool, *views[0]->operands[0]);
+  std::optional<Region> region = WholeOf(pool, whole);
   for (const Op* view : views) {
     region = Through(pool, *region, *view);
     if (!region) return false;
@@ -167,30 +189,21 @@ bool StridedViews::IsReadInPlace(const segment::Group& group, std::span<const st
     std::vector<Op*> views;
     for (const Value* value = output; value->def != nullptr && is_inside(value->def); value = value->def->operands[0])
       views.insert(views.begin(), value->def);
+    if (std::ranges::all_of(views, [](const Op* view) { return host::IsView(*view); })) return true;
     std::vector<Op*> readers = uses[static_cast<size_t>(output->id)];
     std::erase_if(readers, is_inside);
     return AreReadInPlace(views, readers);
   });
 }
 
-std::vector<std::vector<Op*>> ChainsOf(const segment::Group& group, const StridedViews& views) {
-  std::vector<std::vector<Op*>> chains(group.inputs.size());
-  for (Op* op : group.ops) {
-    if (!views.IsView(*op)) return {};
-    const auto goes_on = [&](const std::vector<Op*>& chain) {
-      const Value* const end =
-          chain.empty() ? group.inputs[static_cast<size_t>(&chain - chains.data())] : chain.back()->results[0];
-      return end == op->operands[0];
-    };
-    const auto chain = std::ranges::find_if(chains, goes_on);
-    if (chain == chains.end()) return {};
-    chain->push_back(op);
+bool IsChain(const segment::Group& group, const StridedViews& views) {
+  if (group.inputs.size() != 1 || group.outputs.size() != 1) return false;
+  const Value* from = group.inputs[0];
+  for (const Op* op : group.ops) {
+    if (!views.IsView(*op) || op->operands[0] != from) return false;
+    from = op->results[0];
   }
-  const auto ends = [&](const std::vector<Op*>& chain) {
-    return !chain.empty() && std::ranges::find(group.outputs, chain.back()->results[0]) != group.outputs.end();
-  };
-  return group.outputs.size() == chains.size() && std::ranges::all_of(chains, ends) ? chains
-                                                                                    : std::vector<std::vector<Op*>>();
+  return from == group.outputs[0];
 }
 
 }  // namespace hir::host

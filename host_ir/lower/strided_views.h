@@ -24,7 +24,7 @@ class StridedViews {
   // operand lies row-major; each other one views the one before.
   bool AreReadInPlace(std::span<ir::Op* const> views, std::span<ir::Op* const> readers) const;
 
-  // Whether all of `group` are such views, of what it does not make. `uses`: of its graph, by value.
+  // Whether all of `group` are such views, or views in one order for whoever reads them. `uses`: of its graph, by value.
   bool IsReadInPlace(const segment::Group& group, std::span<const std::vector<ir::Op*>> uses) const;
 
   // Whether what makes the first view's operand is a call that can write it so that the last view's result lies
@@ -36,9 +36,8 @@ class StridedViews {
   const codegen::Strides& strides_;
 };
 
-// The ops of `group` in chains of views, each op of the one before, one chain for each of its outputs and each of its
-// inputs. Empty where they are something else.
-std::vector<std::vector<ir::Op*>> ChainsOf(const segment::Group& group, const StridedViews& views);
+// Whether the ops of `group` are views, each of the one before, and nothing but the last is read elsewhere.
+bool IsChain(const segment::Group& group, const StridedViews& views);
 
 // The dims of the permute that undoes one of those.
 std::vector<int64_t> InverseOf(std::span<const int64_t> dims);

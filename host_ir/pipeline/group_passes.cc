@@ -52,13 +52,22 @@ Status TakeOutViewsOfGroups(Segmented& program, const GroupOptions& options) {
       .is_view = IsViewIn(program),
       .is_strided_view = [&views](const ir::Op& op) { return views.IsView(op); },
       .are_read_in_place = [&views](std::span<ir::Op* const> chain,
-                                    std::span<ir::Op* const> readers) { return views.AreReadInPlace(chain, readers); }};
+                                    std::span<ir::Op* const> readers) { return views.AreReadInPlace(chain, readers); },
+      .are_written_in_place = [&views](std::span<ir::Op* const> chain) { return views.AreWrittenInPlace(chain); }};
   return segment::TakeOutViews(*program.graph, program.groups, rules);
 }
 
 Status RematerializeGroups(Segmented& program, const GroupOptions& options) {
+  const StridedViews views(options.target, program.strides);
+  const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(*program.graph);
+  const auto is_view = [&, is_plain = IsViewIn(program)](const segment::Group& group) {
+    if (std::ranges::all_of(group.ops, [&](const ir::Op* op) { return is_plain(*op); })) return true;
+    const bool is_older = std::ranges::all_of(
+        group.outputs, [&](const ir::Value* output) { return static_cast<size_t>(output->id) < uses.size(); });
+    return program.calls_take_strides && is_older && views.IsReadInPlace(group, uses);
+  };
   return segment::Rematerialize(*program.graph, program.groups,
-                                {.fits = FitsOneKernel, .is_view = IsViewIn(program), .sizes = options.sizes});
+                                {.fits = FitsOneKernel, .is_view = is_view, .sizes = options.sizes});
 }
 
 Status MergeCopiesOfGroups(Segmented& program, const GroupOptions&) {

@@ -72,6 +72,10 @@ TEST_P(Pipeline, PlansEveryProgram) {
     }
     for (const auto& [feature, count] : FeaturesOf(*program.graph)) features[feature] += count;
   }
+  if (seeds.count >= 300) {
+    EXPECT_GE(features["permutes that calls read or write through"], 10);
+    EXPECT_GE(features["slices that calls read"], 10);
+  }
   std::cout << "seeds " << seeds.first << " to " << seeds.first + seeds.count - 1 << ":";
   for (const auto& [feature, count] : features) std::cout << " " << feature << ": " << count << ";";
   std::cout << "\n";

@@ -47,8 +47,9 @@ bool HasEpilogue(Provider provider, Epilogue epilogue, DType dtype) {
 bool ReadsInPlace(Provider provider, const Placing& placing, bool joins_rows) {
   if (!placing.columns_are_dense && !placing.rows_are_dense) return false;
   if (joins_rows && !placing.rows_go_on) return false;
-  // cuBLASLt has one stride of batches: others are calls of their own.
-  return provider == Provider::kOneDnn || (placing.batches <= 1 && placing.is_aligned);
+  // cuBLASLt has one stride of batches: others are calls of their own. oneDNN has eight, of both operands together.
+  if (provider == Provider::kOneDnn) return placing.batches <= 4;
+  return placing.batches <= 1 && placing.is_aligned;
 }
 
 bool WritesInPlace(Provider provider, const Placing& placing, bool joins_rows) {

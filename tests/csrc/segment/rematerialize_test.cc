@@ -49,7 +49,7 @@ std::string Boundaries(const std::vector<Group>& groups) {
 
 std::string After(ir::Graph& graph, std::vector<Group>& groups,
                   const std::function<bool(const GroupView&)>& fits = Anything) {
-  const Status status = Rematerialize(graph, groups, {.fits = fits, .is_view = [](const ir::Op&) { return false; }});
+  const Status status = Rematerialize(graph, groups, {.fits = fits, .is_view = [](const Group&) { return false; }});
   EXPECT_TRUE(status.ok()) << status.ToString();
   EXPECT_TRUE(ir::Verify(graph).ok()) << ir::Print(graph);
   return Boundaries(groups);
@@ -185,7 +185,7 @@ fusion @f(%x: f32[i0, 8], %v: f32[b, 8]) {
 })");
     auto groups = GroupsOf(*graph, {{"c", "s"}, {"p", "y"}});
     const Status status = Rematerialize(
-        *graph, groups, {.fits = Anything, .is_view = [](const ir::Op&) { return false; }, .sizes = {{"i0", size}}});
+        *graph, groups, {.fits = Anything, .is_view = [](const Group&) { return false; }, .sizes = {{"i0", size}}});
     EXPECT_TRUE(status.ok());
     // The difference of one row is read: it takes no more than v.
     EXPECT_EQ(Boundaries(groups), size == 1 ? "v x -> c s; c s -> y" : "v x -> s; s v x -> y");
