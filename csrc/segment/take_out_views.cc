@@ -110,8 +110,9 @@ class TakingOut {
   }
 
   // The views between `output` and a value that nothing else reads, the first one first; none where that cannot be
-  // written as `output` has it.
+  // written as `output` has it, or the group computes with `output`.
   std::vector<Op*> WrittenInPlace(size_t group, const Value* output) const {
+    if (IsReadIn(group, output)) return {};
     std::vector<Op*> views;
     for (const Value* value = output; value->def != nullptr && IsOf(group, value->def);
          value = value->def->operands[0]) {
@@ -140,7 +141,7 @@ class TakingOut {
     }
     const auto is_made_here = [&](const Value* root) { return root->def != nullptr && IsOf(group, root->def); };
     std::vector<std::pair<Value*, std::vector<Op*>>> found;
-    std::unordered_map<const Value*, int> views_of;  // Lookups only.
+    std::unordered_map<const Value*, int64_t> bytes_of_views;  // Lookups only.
     for (Value* output : outputs) {
       if (!IsOf(group, output->def)) continue;
       if (IsReturnedView(output)) {
@@ -148,20 +149,19 @@ class TakingOut {
         if (!is_made_here(root)) {
           SetApart(group, output, before_[group]);
         } else if (!IsReadIn(group, output)) {  // As a group of its own it is behind this one.
-          ++views_of[root];
+          bytes_of_views[root] += StorageBytes(*output);
         }
         continue;
       }
       std::vector<Op*> views = ViewsBehind(group, output);
       if (views.empty()) continue;
-      // For a part the whole would be written.
-      if (std::ranges::none_of(views, [](const Op* view) { return IsSlice(*view); }))
-        ++views_of[views.back()->operands[0]];
+      bytes_of_views[views.back()->operands[0]] += StorageBytes(*output);
       found.emplace_back(output, std::move(views));
     }
-    // A value that nobody else has in memory is written in place of two views of it, or more; of one the view is.
+    // A value that nobody else has in memory is written in place of views that are more together.
     const auto is_written = [&](const Value* root) {
-      return !is_made_here(root) || views_of[root] > 1 || std::ranges::find(outputs, root) != outputs.end();
+      return !is_made_here(root) || bytes_of_views[root] > StorageBytes(*root) ||
+             std::ranges::find(outputs, root) != outputs.end();
     };
     for (const Value* output : outputs) {
       if (IsOf(group, output->def) && IsReturnedView(output) && !IsReadIn(group, output) &&
