@@ -87,8 +87,8 @@ Placing PlacingOf(ir::ExprPool& pool, const Region& region, DType dtype) {
 
 bool HasAxes(const Value& value, size_t least) { return ir::ValueAxes(*value.type).size() >= least; }
 
-// Whether rows of several of the left operand's matrices are multiplied by one matrix: then they are one product, if they
-// are evenly apart.
+// Whether rows of several of the left operand's matrices are multiplied by one matrix: then they are one product, if
+// they are evenly apart.
 bool JoinsRows(const Op& product) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*product.operands[1]->type);
   if (axes.size() < 3) return true;

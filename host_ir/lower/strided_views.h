@@ -24,7 +24,8 @@ class StridedViews {
   // operand lies row-major; each other one views the one before.
   bool AreReadInPlace(std::span<ir::Op* const> views, std::span<ir::Op* const> readers) const;
 
-  // Whether all of `group` are such views, or views in one order for whoever reads them. `uses`: of its graph, by value.
+  // Whether all of `group` are such views, or views in one order for whoever reads them. `uses`: of its graph, by
+  // value.
   bool IsReadInPlace(const segment::Group& group, std::span<const std::vector<ir::Op*>> uses) const;
 
   // Whether what makes the first view's operand is a call that can write it so that the last view's result lies
