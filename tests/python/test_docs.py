@@ -27,7 +27,7 @@ PAGES: dict[str, list[str]] = {
         "<hostir.jax.jit of step: 1 programs>",
         "Sharding(DeviceMesh([[0, 1], [2, 3]]), {0: 'mesh_y'})",
         "['Allreduce']",
-        "8.0",
+        "4.0",
         "hostir_attention: keys and values of 2048 KiB a rank go round 4 ranks",
         "Sharding(DeviceMesh([0, 1, 2, 3]), {1: 'mesh_x'})",
         "hostir.jax: while of float32[3] -> float32[3]: how often it turns is not known",

@@ -53,5 +53,5 @@ def test_each_way(client: hostir.Client, dtype: DataType) -> None:
         schedules = [segment.schedule for segment in plan.segments]
         turned += any("transposed" in schedule for schedule in schedules)
         copies = sum("permute" in op for segment in plan.segments if segment.kind == "kernel" for op in segment.ops)
-        assert copies == (x_turned + y_turned if dtype is DataType.Int else 0), f"{plan}"
+        assert copies == 0, f"{plan}"
     assert turned == (0 if dtype is DataType.Int else 18)
