@@ -49,7 +49,7 @@ SegmentKind KindOf(const Segmented& program, const Group& group, std::span<const
     const bool in_place = program.calls_take_strides && strided.IsReadInPlace(group, uses);
     return in_place ? SegmentKind::kView : SegmentKind::kKernel;
   }
-  // What has gaps is seen under no other shape.
+  // A value with gaps is seen under no other shape.
   const bool has_gaps =
       std::ranges::any_of(group.inputs, [&](const Value* value) { return program.strides.contains(value); });
   return has_gaps ? SegmentKind::kKernel : SegmentKind::kView;

@@ -11,7 +11,7 @@
 
 namespace hir::host {
 
-// What it is made of outlives it.
+// Target and strides outlive it.
 class StridedViews {
  public:
   // `strides`: of values that have gaps already, of which nothing here is a view.

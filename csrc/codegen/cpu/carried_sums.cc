@@ -34,7 +34,7 @@ void CarriedSums::EmitNeutral(const Phase& phase, int depth) {
   });
 }
 
-// What was added up in pairs, vector by vector, is put into memory's order when it is complete: not in each row.
+// Sums made in pairs, vector by vector, are put into memory's order when they are complete: not in each row.
 void CarriedSums::EmitMemoryOrder(const Phase& phase, int depth) {
   if (!HasAtDepth(phase, depth)) return;
   ir::ExprPool& pool = elements_.pool();
@@ -65,7 +65,7 @@ void CarriedSums::Emit(const Phase& phase, const std::function<void()>& before_r
     for (const Carried& carried : phase.carried) Add(carried, std::array{sums_.EmitAddend(carried.accumulator)});
     return;
   }
-  // What depends on the row is computed here for each; what is the same in all vectors leaves the loop by LLVM's hand.
+  // All that depends on the row is computed here for each; what is the same in all vectors leaves the loop by LLVM's hand.
   Scopes& scopes = elements_.scopes();
   std::vector<std::vector<Sums::Addend>> addends(phase.carried.size());
   const size_t row_level = scopes.LevelOf(scopes.BitOf(RowVariable()));

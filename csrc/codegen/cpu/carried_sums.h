@@ -31,7 +31,7 @@ class CarriedSums {
   V EmitLoad(const Carried& carried);
   // Adds `addends`, one a row, up in that order.
   void Add(const Carried& carried, std::span<const Sums::Addend> addends);
-  // What depends on the row belongs to `level` from here on.
+  // All that depends on the row belongs to `level` from here on.
   void EnterRow(const V& row, size_t level);
   int RowVariable() const { return elements_.region().serial.back().variable; }
 

@@ -142,7 +142,7 @@ class ElementEmitter {
   V never_;           // False, as nobody but the core knows. Only without masks of the core's own.
 };
 
-// What follows a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.
+// The text behind a load from, or a store to, `base`: that outputs and workspaces overlap nothing else.
 std::string ScopeOf(std::string_view base);
 
 }  // namespace hir::codegen::cpu

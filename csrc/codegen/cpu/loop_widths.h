@@ -32,7 +32,7 @@ class LoopWidths {
   int RestLanes(int lanes) const;  // Of a vector of a loop's rest.
   // `in_shares`: phases ask for a share each of the row to come (prefetch.h).
   int CopiesFor(const Phase& phase, const Loop& inner, int lanes, bool in_shares = false) const;
-  // Of `copies`, as many as a loop of so many trips has vectors for, if that is known.
+  // As many of `copies` as a loop of so many trips has vectors for, if that is known.
   static int CopiesIn(const ir::Expr* trips, int lanes, int copies);
   // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its
   // own, so that what is carried is read and written once for all of them. 1: as everywhere.

@@ -1,4 +1,4 @@
-// What is asked for before it is read.
+// Memory that is asked for before it is read.
 //
 // A loop that goes through memory and computes much for each element: the core has too few elements under way to wait
 // for memory by the way, so each vector asks for what lies a while ahead. (Five roundings to bfloat16 an element: 17 to

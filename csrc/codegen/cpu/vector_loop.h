@@ -45,7 +45,7 @@ class VectorLoops {
     V middle, distance, stride, stop;
   };
   Steps StepsOf(const ir::Expr* first, const ir::Expr* trips, const Range& range, const Vectors& vectors);
-  // What whole steps leave, or all of a loop: a vector of `vectors` at a time.
+  // The elements that whole steps leave, or all of a loop: a vector of `vectors` at a time.
   void EmitRest(int variable, const V& begin, const V& end, const Vectors& vectors, bool masked, const Body& body);
   // Sets the lanes for the vector of `vectors` at `first`,
   void Enter(int variable, const Vectors& vectors, const V& first);
