@@ -65,7 +65,8 @@ void CarriedSums::Emit(const Phase& phase, const std::function<void()>& before_r
     for (const Carried& carried : phase.carried) Add(carried, std::array{sums_.EmitAddend(carried.accumulator)});
     return;
   }
-  // All that depends on the row is computed here for each; what is the same in all vectors leaves the loop by LLVM's hand.
+  // All that depends on the row is computed here for each; what is the same in all vectors leaves the loop by LLVM's
+  // hand.
   Scopes& scopes = elements_.scopes();
   std::vector<std::vector<Sums::Addend>> addends(phase.carried.size());
   const size_t row_level = scopes.LevelOf(scopes.BitOf(RowVariable()));
