@@ -22,10 +22,6 @@ using fusion::FusionOp;
 using ir::Op;
 using ir::Value;
 
-Provider ProviderOf(const codegen::Target& target) {
-  return target.kind == codegen::Target::Kind::kGpu ? Provider::kCublasLt : Provider::kOneDnn;
-}
-
 bool IsProduct(const Op& op) { return fusion::IsProduct(fusion::CodeOf(op)); }
 
 bool Is16BitFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
@@ -357,6 +353,10 @@ void EraseUnread(ir::Graph& graph) {
 }
 
 }  // namespace
+
+Provider ProviderOf(const codegen::Target& target) {
+  return target.kind == codegen::Target::Kind::kGpu ? Provider::kCublasLt : Provider::kOneDnn;
+}
 
 bool RowsHaveGaps(const Value& value, const codegen::Strides& strides) {
   const auto known = strides.find(&value);

@@ -3,6 +3,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/codegen/codegen.h"
+#include "csrc/codegen/library/abilities.h"
 #include "csrc/codegen/target.h"
 #include "csrc/ir/graph.h"
 
@@ -21,6 +22,9 @@ namespace hir::host {
 // After:  %y = matmul(%x, %w, %b) {epilogue=relu}
 // `strides`: of values that have gaps. A product takes over no bias and no result whose rows have gaps.
 Status FitProducts(ir::Graph& local, const codegen::Target& target, const codegen::Strides& strides = {});
+
+// The library whose products `target` has.
+codegen::library::Provider ProviderOf(const codegen::Target& target);
 
 // Whether the elements of a row of `value` lie apart, which library calls do not know.
 bool RowsHaveGaps(const ir::Value& value, const codegen::Strides& strides);

@@ -7,6 +7,7 @@
 #include "csrc/codegen/library/abilities.h"
 #include "csrc/fusion/epilogue.h"
 #include "csrc/fusion/fusion_ops.h"
+#include "host_ir/lower/products.h"
 #include "host_ir/lower/storage.h"
 #include "host_ir/region.h"
 #include "host_ir/shapes.h"
@@ -108,30 +109,28 @@ bool IsStoredOnce(const Value& value) {
 constexpr int64_t kLeastShare = 8;
 
 bool TakesOperand(const codegen::Target& target, const Op& call, size_t operand, const Placing& placing) {
-  using codegen::library::Provider;
-  const bool is_gpu = target.kind == codegen::Target::Kind::kGpu;
+  const codegen::library::Provider provider = ProviderOf(target);
   const FusionOp code = fusion::CodeOf(call);
   if (fusion::IsProduct(code)) {
     if (operand > 1 || !HasAxes(*call.operands[0], 2) || !HasAxes(*call.operands[1], 2)) return false;
     const bool joins_rows = operand == 0 && JoinsRows(call);
-    return ReadsInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, joins_rows);
+    return ReadsInPlace(provider, placing, joins_rows);
   }
   constexpr size_t kLse = 4, kMask = 6;
   const bool is_mask = operand == (code == FusionOp::kAttention ? 3 : kMask);
-  return fusion::IsAttention(code) && operand != kLse && !is_mask && AttendsInPlace(is_gpu, placing);
+  return fusion::IsAttention(code) && operand != kLse && !is_mask && AttendsInPlace(provider, placing);
 }
 
 bool WritesResult(const codegen::Target& target, const Op& call, const Placing& placing) {
-  using codegen::library::Provider;
-  const bool is_gpu = target.kind == codegen::Target::Kind::kGpu;
+  const codegen::library::Provider provider = ProviderOf(target);
   const FusionOp code = fusion::CodeOf(call);
   if (fusion::IsProduct(code)) {
     // Biases and activations may be passes of their own, over all of the result's memory.
     const bool is_plain = call.operands.size() == 2 && call.Name("epilogue") == fusion::kNoEpilogue;
     return is_plain && HasAxes(*call.operands[0], 2) && HasAxes(*call.operands[1], 2) &&
-           WritesInPlace(is_gpu ? Provider::kCublasLt : Provider::kOneDnn, placing, JoinsRows(call));
+           WritesInPlace(provider, placing, JoinsRows(call));
   }
-  return fusion::IsAttention(code) && call.Name("result") != "lse" && AttendsInPlace(is_gpu, placing);
+  return fusion::IsAttention(code) && call.Name("result") != "lse" && AttendsInPlace(provider, placing);
 }
 
 }  // namespace

@@ -56,9 +56,9 @@ bool WritesInPlace(Provider provider, const Placing& placing, bool joins_rows) {
   return placing.columns_are_dense && ReadsInPlace(provider, placing, joins_rows);
 }
 
-bool AttendsInPlace(bool is_gpu, const Placing& placing) {
+bool AttendsInPlace(Provider provider, const Placing& placing) {
   // cuDNN has batches and heads, each with a stride.
-  return placing.columns_are_dense && (!is_gpu || (placing.batches <= 2 && placing.is_aligned));
+  return placing.columns_are_dense && (provider == Provider::kOneDnn || (placing.batches <= 2 && placing.is_aligned));
 }
 
 }  // namespace hir::codegen::library

@@ -39,7 +39,7 @@ struct Placing {
 bool ReadsInPlace(Provider provider, const Placing& placing, bool joins_rows);
 // The same of its result. `joins_rows`: it has one matrix on the right.
 bool WritesInPlace(Provider provider, const Placing& placing, bool joins_rows);
-// The same of queries, keys, values and their gradients, of attention on CPUs or by cuDNN.
-bool AttendsInPlace(bool is_gpu, const Placing& placing);
+// The same of queries, keys, values and their gradients, of the attention beside `provider`: ours on CPUs, or cuDNN's.
+bool AttendsInPlace(Provider provider, const Placing& placing);
 
 }  // namespace hir::codegen::library

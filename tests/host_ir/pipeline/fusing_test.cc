@@ -340,7 +340,7 @@ TEST(Views, OthersHaveTheirOrderStored) {
   EXPECT_EQ(work("  %t = permute(%x) {dims=[1, 0, 2]}\n  %z = reshape(%t) {shape=[5, 24]}\n"
                  "  %u = reshape(%v) {shape=[24, 3]}\n  %y = matmul(%z, %u)\n  return %y\n"),
             "k0 matmul");
-  // Of batches any stride may lead to the next.
+  // Any stride may lead from batch to batch.
   EXPECT_EQ(work("  %t = permute(%x) {dims=[0, 2, 1]}\n  %z = permute(%x) {dims=[1, 0, 2]}\n"
                  "  %u = permute(%t) {dims=[2, 1, 0]}\n  %y = matmul(%z, %u)\n  return %y\n"),
             "matmul");
