@@ -92,6 +92,23 @@ set(HIR_TEST_TIMEOUT 120 CACHE STRING "seconds after which a test has failed")
 # Those that ./run test also builds and runs under the sanitizers: what parses, plans and compiles.
 add_custom_target(sanitized_tests)
 
+# hir_first_stage(DIR...): the target first_stage, all that DIR... build but sanitized_tests.
+function(hir_first_stage)
+  add_custom_target(first_stage)
+  get_target_property(second sanitized_tests MANUALLY_ADDED_DEPENDENCIES)
+  foreach(dir ${ARGN})
+    get_directory_property(targets DIRECTORY ${dir} BUILDSYSTEM_TARGETS)
+    list(REMOVE_ITEM targets ${second})
+    foreach(target ${targets})
+      get_target_property(type ${target} TYPE)
+      get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
+      if(NOT excluded AND NOT type STREQUAL "INTERFACE_LIBRARY")
+        add_dependencies(first_stage ${target})
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
+
 # hir_tests(DIR DEPS... [LABELS l...] [TIMEOUT s]): every DIR/*_test.cc becomes one test binary of the same name.
 # PRE_TEST: cases are discovered when ctest starts, so a new golden file is a new test without a rebuild. The label
 # `sanitized` makes it one of sanitized_tests.
@@ -105,6 +122,7 @@ function(hir_tests dir)
     cmake_path(GET source STEM name)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} GTest::gmock GTest::gtest_main)
+    target_compile_options(${name} PRIVATE -O1)  # Its own code: a sixth less time to compile than at -O2.
     if("sanitized" IN_LIST arg_LABELS)
       add_dependencies(sanitized_tests ${name})
     endif()
