@@ -57,18 +57,8 @@ uint64_t Dependences::Of(const Element* element) {
 
 uint64_t Dependences::OfGuard(int guard) {
   uint64_t variables = 0;
-  for (; guard != 0; guard = GuardOf(guard).parent) variables |= Of(GuardOf(guard).condition);
+  for (; guard != 0; guard = guards_.at(guard).parent) variables |= Of(guards_.at(guard).condition);
   return variables;
-}
-
-int Dependences::AddGuard(int parent, const Element* condition, bool holds) {
-  for (size_t i = 1; i < guards_.size(); ++i) {
-    if (guards_[i].parent == parent && guards_[i].condition == condition && guards_[i].holds == holds) {
-      return static_cast<int>(i);
-    }
-  }
-  guards_.push_back({parent, condition, holds});
-  return static_cast<int>(guards_.size()) - 1;
 }
 
 const Expr* Dependences::DataSymbol(const Element* element, int guard) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
-#include <vector>
 
 #include "csrc/codegen/cpu/scopes.h"
+#include "csrc/codegen/guard_table.h"
 #include "csrc/codegen/index_math.h"
 #include "csrc/codegen/loop_nest.h"
 
@@ -17,18 +17,12 @@ namespace hir::codegen::cpu {
 class Dependences {
  public:
   using Element = fusion::Element;
-  // A condition that holds where code runs: elements under different guards are different code. 0: none.
-  struct Guard {
-    int parent = 0;
-    const Element* condition = nullptr;
-    bool holds = true;
-  };
   struct Data {  // What a symbol that is neither a loop variable nor an extent stands for.
     const Element* element = nullptr;
     int guard = 0;
   };
 
-  Dependences(const Scopes& scopes, IndexMath& math) : scopes_(scopes), math_(math), guards_(1) {}
+  Dependences(const Scopes& scopes, IndexMath& math) : scopes_(scopes), math_(math) {}
 
   // REQUIRES: the scopes have its variables.
   void StartRegion(const Region& region);
@@ -49,8 +43,7 @@ class Dependences {
   uint64_t Of(const Element* element);
   uint64_t OfGuard(int guard);
 
-  int AddGuard(int parent, const Element* condition, bool holds);
-  Guard GuardOf(int guard) const { return guards_[static_cast<size_t>(guard)]; }
+  GuardTable& guards() { return guards_; }
   // The symbol of an index that is data, read under `guard`, in this epoch.
   const ir::Expr* DataSymbol(const Element* element, int guard);
   const Data* DataOf(const ir::Expr& symbol) const;  // Null: another symbol.
@@ -63,7 +56,7 @@ class Dependences {
   std::unordered_map<std::string, Data> data_;  // By symbol.
   std::unordered_map<const ir::Expr*, uint64_t> expr_variables_;
   std::unordered_map<const Element*, uint64_t> element_variables_;
-  std::vector<Guard> guards_;
+  GuardTable guards_;
   int epoch_ = 0;
   int num_epochs_ = 1;
 };

@@ -98,7 +98,7 @@ void ElementEmitter::SetResult(const ir::Value* value, AccumulatorResult result)
 }
 
 V ElementEmitter::EmitGuard(int guard) {
-  const Dependences::Guard at = dependences_.GuardOf(guard);
+  const Guard at = dependences_.guards().at(guard);
   const uint64_t variables = dependences_.OfGuard(guard);
   const bool varies = Varies(variables);
   const size_t level = varies ? scopes_.Innermost() : scopes_.LevelOf(variables);
@@ -200,9 +200,9 @@ V ElementEmitter::EmitSelect(const Element* element, int guard, size_t level,
   const bool guards = math_.GuardsSides(element);
   const V chosen = EmitElement(condition, condition->has_load ? guard : 0);
   const V yes = side(element->args[1],
-                     guards && element->args[1]->has_load ? dependences_.AddGuard(guard, condition, true) : guard);
+                     guards && element->args[1]->has_load ? dependences_.guards().Add(guard, condition, true) : guard);
   const V no = side(element->args[2],
-                    guards && element->args[2]->has_load ? dependences_.AddGuard(guard, condition, false) : guard);
+                    guards && element->args[2]->has_load ? dependences_.guards().Add(guard, condition, false) : guard);
   const int lanes = std::max({chosen.lanes, yes.lanes, no.lanes});
   std::string& code = scopes_.CodeAt(level);
   const V all = writer_.Splat(code, chosen, lanes), a = writer_.Splat(code, yes, lanes);

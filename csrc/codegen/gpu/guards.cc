@@ -1,4 +1,4 @@
-// The table of guards, and which hold for whole vectors.
+// Loops that guards depend on, and which guards hold for whole vectors.
 #include "csrc/codegen/gpu/guards.h"
 
 #include <algorithm>
@@ -6,14 +6,6 @@
 namespace hir::codegen::gpu {
 
 using fusion::Prim;
-
-int Guards::Add(int parent, const Element* condition, bool holds) {
-  const Guard guard = {parent, condition, holds};
-  const auto known = std::find(guards_.begin() + 1, guards_.end(), guard);
-  if (known != guards_.end()) return static_cast<int>(known - guards_.begin());
-  guards_.push_back(guard);
-  return static_cast<int>(guards_.size()) - 1;
-}
 
 uint64_t Guards::VarsOf(int guard) {
   uint64_t vars = 0;

@@ -136,7 +136,7 @@ std::string Values::PrimValue(const Element* element, const Key& key, size_t lev
 }
 
 std::string Values::GuardText(int guard) {
-  const Guards::Guard at = guards_.at(guard);
+  const Guard at = guards_.at(guard);
   const bool is_lane = !guards_.IsUniformGuard(guard);
   const size_t level = dependences_.LevelOf(guards_.VarsOf(guard), is_lane);
   const Key key = {&guards_, guard, is_lane};

@@ -27,6 +27,132 @@ std::vector<const fusion::Element*> RootsOf(const Phase& phase) {
   return roots;
 }
 
+namespace {
+
+// The text of one step of a walk: its loads in vectors, then its stages over them.
+class Step {
+ public:
+  Step(Emitter& em, const Walk& walk, std::span<const Loop> loops, Held* held)
+      : em_(em),
+        walk_(walk),
+        loops_(loops),
+        held_(held),
+        in_arrays_(walk.unroll > 1 || held != nullptr || walk.reading == Values::Reading::kFirst) {}
+
+  // Gives each load an array: one of `held` that has it, or a new one, which then is `held`'s, too.
+  void Declare(const std::vector<Access>& loads);
+  void Emit(std::span<const Stage> stages);
+
+ private:
+  void DeclareArray(const Access& access, const std::string& name);
+  void EmitLoads();
+  void LoadMissing();
+  // The scope of one vector of the step, with its variables; `inside` fills it.
+  void EmitEach(const std::function<void()>& inside);
+
+  Emitter& em_;
+  const Walk& walk_;
+  std::span<const Loop> loops_;
+  Held* held_;
+  bool in_arrays_;
+  std::string first_;
+  std::vector<std::pair<Access, std::string>> arrays_;
+  std::vector<std::pair<Access, std::string>> missing_;  // Those of `arrays_` that nothing has loaded yet.
+};
+
+void Step::DeclareArray(const Access& access, const std::string& name) {
+  em_.code.Line("Pk<", em_.places.BytesOf(access), "> ", name, "[", walk_.unroll, "];");
+}
+
+void Step::Declare(const std::vector<Access>& loads) {
+  for (const Access& access : loads) {
+    if (held_ != nullptr) {
+      const auto same = [&](const auto& entry) { return entry.first == access; };
+      const auto known = std::ranges::find_if(held_->arrays, same);
+      if (known != held_->arrays.end()) {
+        arrays_.push_back(*known);
+        continue;
+      }
+    }
+    arrays_.emplace_back(access, em_.code.NewName("c"));
+    missing_.push_back(arrays_.back());
+    if (held_ != nullptr) {
+      held_->arrays.push_back(arrays_.back());
+      DeclareArray(access, arrays_.back().second);
+    }
+  }
+}
+
+void Step::EmitEach(const std::function<void()>& inside) {
+  const std::string k = em_.code.NewName("k");
+  em_.code.Open();  // for u
+  em_.code.Open();  // if (k < count)
+  em_.indices.Decode(loops_, k);
+  inside();
+  const std::string guarded = em_.code.Close();
+  const std::string before = em_.code.Close();
+  const std::string at = walk_.unroll > 1 ? Cat(first_, " + u * ", walk_.step) : first_;
+  em_.code.Line(walk_.unroll > 1 ? Cat(walk_.rolled ? "#pragma unroll 1\n" : "#pragma unroll\n", "for (int u = 0; u < ",
+                                       walk_.unroll, "; ++u) {\n")
+                                 : "{\n",
+                "const ix ", k, " = ", at, ";\n", before,
+                walk_.is_exact ? std::string() : Cat("if (", k, " < ", walk_.count, ") "), "{\n", guarded, "}\n}");
+}
+
+void Step::LoadMissing() {
+  for (const auto& [access, name] : missing_)
+    em_.code.Line(name, walk_.unroll > 1 ? "[u] = " : "[0] = ", em_.values.LoadText(access, walk_.reading), ";");
+}
+
+void Step::EmitLoads() {
+  if (held_ == nullptr) {
+    for (const auto& [access, name] : missing_) DeclareArray(access, name);
+  }
+  if (walk_.unroll == 1 || walk_.rolled || walk_.is_exact) {
+    EmitEach([this] { LoadMissing(); });
+    return;
+  }
+  // Beyond the end the last vector is loaded again: a load under a condition of its own is issued after the first use
+  // of the one before, which costs a memory latency each (softmax 16384 x 4104: 20 %).
+  em_.code.Open();  // if there is any vector
+  em_.code.Open();  // for u
+  const std::string k = em_.code.NewName("k");
+  em_.indices.Decode(loops_, k);
+  LoadMissing();
+  const std::string inner = em_.code.Close();
+  em_.code.Line("#pragma unroll\nfor (int u = 0; u < ", walk_.unroll, "; ++u) {\nconst ix ", k, " = mini<ix>(", first_,
+                " + u * ", walk_.step, ", ", walk_.count, " - 1);\n", inner, "}");
+  const std::string any = em_.code.Close();
+  em_.code.Line(walk_.is_whole ? Cat("if (", walk_.count, " > 0) ") : std::string(), "{\n", any, "}");
+}
+
+void Step::Emit(std::span<const Stage> stages) {
+  if (!walk_.is_whole) em_.code.Open();  // The loop over steps of `unroll` vectors.
+  first_ = walk_.is_whole ? walk_.start : em_.code.NewName("k");
+  if (in_arrays_ && !missing_.empty()) EmitLoads();
+  for (const Stage& stage : stages) {
+    EmitEach([&] {
+      if (in_arrays_) {
+        for (const auto& [access, name] : arrays_)
+          em_.loaded.SetPack(access, Cat(name, walk_.unroll > 1 ? "[u]" : "[0]"));
+      }
+      stage.body();
+      em_.loaded.ForgetPacks();
+    });
+    if (stage.after) stage.after();
+  }
+  if (walk_.is_whole) return;
+  const std::string inner = em_.code.Close();
+  if (walk_.is_single) {  // The compiler does not see that, and would unroll a loop.
+    em_.code.Line("const ix ", first_, " = ", walk_.start, ";\nif (", first_, " < ", walk_.count, ") {\n", inner, "}");
+    return;
+  }
+  em_.code.Line("for (ix ", first_, " = ", walk_.start, "; ", first_, " < ", walk_.count, "; ", first_,
+                " += ", walk_.step * walk_.unroll, ") {\n", inner, "}");
+}
+
+}  // namespace
+
 void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
                 const std::vector<const fusion::Element*>& roots, Held* held, std::span<const Stage> stages) {
   // Loads that are shared by few threads come first; what all rows read alike is in cache, and is read when used.
@@ -36,92 +162,9 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std:
       if (walk.early || em.places.Varies(access, outer)) loads.push_back(access);
     }
   }
-  std::vector<Access> missing;
-  std::vector<std::pair<Access, std::string>> arrays;
-  for (const Access& access : loads) {
-    const auto same = [&](const auto& entry) { return entry.first == access; };
-    if (held != nullptr) {
-      const auto known = std::ranges::find_if(held->arrays, same);
-      if (known != held->arrays.end()) {
-        arrays.push_back(*known);
-        continue;
-      }
-    }
-    missing.push_back(access);
-    arrays.emplace_back(access, em.code.NewName("c"));
-    if (held != nullptr) {
-      held->arrays.push_back(arrays.back());
-      em.code.Line("Pk<", em.places.BytesOf(access), "> ", arrays.back().second, "[", walk.unroll, "];");
-    }
-  }
-  const bool in_arrays = walk.unroll > 1 || held != nullptr || walk.reading == Values::Reading::kFirst;
-  const auto name_of = [&](const Access& access) {
-    return std::ranges::find_if(arrays, [&](const auto& entry) { return entry.first == access; })->second;
-  };
-  if (!walk.is_whole) em.code.Open();  // The loop over steps of `unroll` vectors.
-  const std::string first = walk.is_whole ? walk.start : em.code.NewName("k");
-  // The scope of one vector of the step, with its variables; `inside` fills it.
-  const auto each = [&](const std::function<void()>& inside) {
-    const std::string k = em.code.NewName("k");
-    em.code.Open();  // for u
-    em.code.Open();  // if (k < count)
-    em.indices.Decode(loops, k);
-    inside();
-    const std::string guarded = em.code.Close();
-    const std::string before = em.code.Close();
-    const std::string at = walk.unroll > 1 ? Cat(first, " + u * ", walk.step) : first;
-    em.code.Line(walk.unroll > 1 ? Cat(walk.rolled ? "#pragma unroll 1\n" : "#pragma unroll\n", "for (int u = 0; u < ",
-                                       walk.unroll, "; ++u) {\n")
-                                 : "{\n",
-                 "const ix ", k, " = ", at, ";\n", before,
-                 walk.is_exact ? std::string() : Cat("if (", k, " < ", walk.count, ") "), "{\n", guarded, "}\n}");
-  };
-  if (in_arrays && !missing.empty()) {
-    for (const Access& access : missing) {
-      if (held == nullptr)
-        em.code.Line("Pk<", em.places.BytesOf(access), "> ", name_of(access), "[", walk.unroll, "];");
-    }
-    const auto load = [&] {
-      for (const Access& access : missing) {
-        em.code.Line(name_of(access), walk.unroll > 1 ? "[u] = " : "[0] = ", em.values.LoadText(access, walk.reading),
-                     ";");
-      }
-    };
-    if (walk.unroll > 1 && !walk.rolled && !walk.is_exact) {
-      // Beyond the end the last vector is loaded again: a load under a condition of its own is issued after the first
-      // use of the one before, which costs a memory latency each (softmax 16384 x 4104: 20 %).
-      em.code.Open();  // if there is any vector
-      em.code.Open();  // for u
-      const std::string k = em.code.NewName("k");
-      em.indices.Decode(loops, k);
-      load();
-      const std::string inner = em.code.Close();
-      em.code.Line("#pragma unroll\nfor (int u = 0; u < ", walk.unroll, "; ++u) {\nconst ix ", k, " = mini<ix>(", first,
-                   " + u * ", walk.step, ", ", walk.count, " - 1);\n", inner, "}");
-      const std::string any = em.code.Close();
-      em.code.Line(walk.is_whole ? Cat("if (", walk.count, " > 0) ") : std::string(), "{\n", any, "}");
-    } else {
-      each(load);
-    }
-  }
-  for (const Stage& stage : stages) {
-    each([&] {
-      if (in_arrays) {
-        for (const auto& [access, name] : arrays) em.loaded.SetPack(access, Cat(name, walk.unroll > 1 ? "[u]" : "[0]"));
-      }
-      stage.body();
-      em.loaded.ForgetPacks();
-    });
-    if (stage.after) stage.after();
-  }
-  if (walk.is_whole) return;
-  const std::string inner = em.code.Close();
-  if (walk.is_single) {  // The compiler does not see that, and would unroll a loop.
-    em.code.Line("const ix ", first, " = ", walk.start, ";\nif (", first, " < ", walk.count, ") {\n", inner, "}");
-    return;
-  }
-  em.code.Line("for (ix ", first, " = ", walk.start, "; ", first, " < ", walk.count, "; ", first,
-               " += ", walk.step * walk.unroll, ") {\n", inner, "}");
+  Step step(em, walk, loops, held);
+  step.Declare(loads);
+  step.Emit(stages);
 }
 
 void KeepPacks(Scopes& code, std::span<const std::pair<Access, std::string>> arrays, int count) {
