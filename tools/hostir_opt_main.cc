@@ -5,19 +5,36 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "csrc/base/text.h"
 #include "tools/transform.h"
 
 namespace {
 
+// Of "i0=128". Nothing where it is not like that.
+std::optional<std::pair<std::string, int64_t>> SizeOf(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string_view::npos) return std::nullopt;
+  const std::optional<int64_t> extent = hir::base::ParseInt(text.substr(equals + 1));
+  if (!extent || *extent < 0) return std::nullopt;
+  return std::pair(std::string(text.substr(0, equals)), *extent);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Runs passes over a program in text form (docs/ir.md) and prints the result.");
   std::string passes, without, path;
   app.add_option("--pass,-p", passes, "the passes to run, in order, with commas between");
   app.add_option("--without", without, "passes of the pipeline that segments, lower and the like leave out");
+  std::vector<std::string> sizes;
+  app.add_option("--size", sizes, "NAME=EXTENT: a size that the pipeline plans for (i0=128); may be repeated")
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) { return SizeOf(text) ? "" : "wants NAME=EXTENT, as i0=128, got " + text; });
   app.add_option("file", path, "the program; standard input when left out");
   app.footer("Passes:\n" + hir::tools::PassList());
   CLI11_PARSE(app, argc, argv);
@@ -35,7 +52,10 @@ int Main(int argc, char** argv) {
   }
   const std::string program = text.str();
   const size_t end = std::min(program.find("\n// ----\n"), program.size());  // A golden: its input.
-  const hir::Result<std::string> out = hir::tools::Transform(std::string_view(program).substr(0, end), passes, without);
+  hir::tools::Planning planning = {.without = without};
+  for (const std::string& size : sizes) planning.sizes.insert(*SizeOf(size));
+  const hir::Result<std::string> out =
+      hir::tools::Transform(std::string_view(program).substr(0, end), passes, planning);
   if (!out.ok()) {
     std::cerr << (path.empty() ? "" : path + ": ") << out.status().ToString() << "\n";
     return 1;

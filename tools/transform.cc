@@ -34,14 +34,16 @@ int64_t NumDevices(const ir::Graph& graph) {
   return last + 1;
 }
 
-Result<host::ProgramPlan> Plan(GraphPtr graph, host::PlanOptions options = {}) {
+Result<host::ProgramPlan> Plan(GraphPtr graph, const Planning& planning, host::PlanOptions options = {}) {
   options.num_devices = NumDevices(*graph);
+  options.sizes = planning.sizes;
+  options.without = planning.without;
   return host::PlanProgram(std::move(graph), options);
 }
 
 // The CUDA C++ of its kernels.
-Result<std::string> Cuda(GraphPtr graph, std::string_view without) {
-  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.target = codegen::kHopper, .without = without}));
+Result<std::string> Cuda(GraphPtr graph, const Planning& planning) {
+  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), planning, {.target = codegen::kHopper}));
   std::string text;
   for (const codegen::KernelPlan& kernel : plan.kernels) {
     HIR_ASSIGN(const std::string own, codegen::gpu::EmitKernels(kernel));
@@ -50,49 +52,48 @@ Result<std::string> Cuda(GraphPtr graph, std::string_view without) {
   return text;
 }
 
-// A line a segment that moves any, then both sums. Symbols count segment::kUnknownExtent.
-Result<std::string> Traffic(GraphPtr graph, std::string_view without) {
-  codegen::Sizes sizes;
-  for (const ir::Expr* symbol : graph->exprs().symbols()) sizes[std::string(symbol->symbol)] = segment::kUnknownExtent;
-  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.sizes = sizes, .without = without}));
+// A line a segment that moves any, then both sums. Symbols without a size count segment::kUnknownExtent.
+Result<std::string> Traffic(GraphPtr graph, const Planning& planning) {
+  Planning known = planning;
+  for (const ir::Expr* symbol : graph->exprs().symbols()) known.sizes.emplace(symbol->symbol, segment::kUnknownExtent);
+  HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), known));
   std::string text;
   ir::ExprPool pool;
   for (const host::LoweredSegment& segment : plan.segments) {
     const ir::Expr* const bytes = host::BytesOf(pool, plan, segment);
     if (bytes != pool.Const(0)) base::Append(text, segment.name, ": ", ir::ToString(bytes), "\n");
   }
-  const std::optional<host::Traffic> traffic = host::TrafficOf(plan, sizes);
+  const std::optional<host::Traffic> traffic = host::TrafficOf(plan, known.sizes);
   if (!traffic) return text + "in all: not known\n";
   return base::Cat(text, "in all: ", traffic->bytes, ", at least ", traffic->floor, "\n");
 }
 
-Result<GraphPtr> Localize(GraphPtr graph, std::string_view) {
+Result<GraphPtr> Localize(GraphPtr graph, const Planning&) {
   HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph));
   return std::move(local.graph);
 }
 
 // In parts beside communications wherever that is possible, whatever the size.
-Result<GraphPtr> LocalizeForOverlap(GraphPtr graph, std::string_view) {
+Result<GraphPtr> LocalizeForOverlap(GraphPtr graph, const Planning&) {
   HIR_ASSIGN(plan::LocalProgram local, plan::Localize(*graph, {.overlap = plan::OverlapLimits::Unlimited()}));
   return std::move(local.graph);
 }
 
-Result<GraphPtr> Lower(GraphPtr graph, std::string_view without) {
-  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), {.without = without}));
+Result<GraphPtr> Lower(GraphPtr graph, const Planning& planning) {
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), planning));
   return std::move(plan.host);
 }
 
 // As `lower`, with products of any size beside their communications.
-Result<GraphPtr> Overlap(GraphPtr graph, std::string_view without) {
-  HIR_ASSIGN(host::ProgramPlan plan,
-             Plan(std::move(graph), {.overlap = host::OverlapChoice::kAlways, .without = without}));
+Result<GraphPtr> Overlap(GraphPtr graph, const Planning& planning) {
+  HIR_ASSIGN(host::ProgramPlan plan, Plan(std::move(graph), planning, {.overlap = host::OverlapChoice::kAlways}));
   return std::move(plan.host);
 }
 
 // A step of the pipeline that makes another graph of a fusion program.
 struct Step {
   std::string_view name;
-  Result<GraphPtr> (*run)(GraphPtr, std::string_view without);
+  Result<GraphPtr> (*run)(GraphPtr, const Planning&);
 };
 constexpr Step kSteps[] = {
     {"localize", &Localize}, {"localize_for_overlap", &LocalizeForOverlap}, {"lower", &Lower}, {"overlap", &Overlap}};
@@ -112,7 +113,7 @@ const ir::OpSet& OpSetOf(std::string_view text) {
   return fusion::kFusionOps;
 }
 
-Result<std::string> Transform(std::string_view text, std::string_view passes, std::string_view without) {
+Result<std::string> Transform(std::string_view text, std::string_view passes, const Planning& planning) {
   const bool unordered = passes.find("assign_streams") != std::string_view::npos;
   const ir::OpSet& ops = OpSetOf(text);
   HIR_ASSIGN(GraphPtr graph, ir::Parse(text, unordered && &ops == &host::kHostOps ? host::kUnorderedHostOps : ops));
@@ -124,15 +125,15 @@ Result<std::string> Transform(std::string_view text, std::string_view passes, st
     name = name.substr(0, name.find_last_not_of(' ') + 1);
     const bool fusion = &graph->ops() == &fusion::kFusionOps;
     if (fusion && name == "segments") {
-      HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), {.without = without}));
+      HIR_ASSIGN(const host::ProgramPlan plan, Plan(std::move(graph), planning));
       return host::DescribeSegments(plan);
     }
-    if (fusion && name == "traffic") return Traffic(std::move(graph), without);
-    if (fusion && name == "cuda") return Cuda(std::move(graph), without);
+    if (fusion && name == "traffic") return Traffic(std::move(graph), planning);
+    if (fusion && name == "cuda") return Cuda(std::move(graph), planning);
     const auto* step =
         std::find_if(std::begin(kSteps), std::end(kSteps), [&](const Step& s) { return s.name == name; });
     if (fusion && step != std::end(kSteps)) {
-      Result<GraphPtr> made = step->run(std::move(graph), without);
+      Result<GraphPtr> made = step->run(std::move(graph), planning);
       HIR_TRY(made.status().WithContext(name));
       graph = *std::move(made);
       HIR_TRY(ir::Verify(*graph).WithContext(name));
