@@ -9,7 +9,8 @@
 # WITH X: the folder is the one that uses the optional dependency X (dependencies.cmake: LLVM, UCX, ...). When X
 # is there, every .cc but no_*.cc is compiled and the target hir_x is linked; when it is not, only the stubs
 # no_*.cc are. Either way the library exists and offers the same functions, so nothing else asks about X.
-# A header that includes a vendor's is private to the folder and not among those that must stand alone.
+# A header that includes a vendor's is private to the folder and not among those that must stand alone. One whose .cc
+# includes it first, as tests/tidy asks of all, is shown to by that.
 function(hir_library name dir)
   cmake_parse_arguments(arg "" "" "PARTS;WITH" ${ARGN})
   set(folders ${dir} ${arg_PARTS})
@@ -53,6 +54,12 @@ function(hir_library name dir)
       endif()
     endforeach()
   endif()
+  foreach(header ${headers})
+    cmake_path(REPLACE_EXTENSION header .cc OUTPUT_VARIABLE source)
+    if(source IN_LIST sources)
+      list(REMOVE_ITEM headers ${header})
+    endif()
+  endforeach()
   if(NOT sources)  # Headers alone.
     add_library(${name} INTERFACE)
     target_sources(${name} INTERFACE FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})

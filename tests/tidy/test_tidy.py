@@ -24,7 +24,7 @@ CLEAN = {
     "csrc/ir/README.md": "# ir\n",
     "csrc/ir/graph.h": '#pragma once\n#include "csrc/base/status.h"\n',
     "csrc/ir/ops/add.cc": '#include "csrc/ir/graph.h"\n',
-    "csrc/ir/graph.cc": '#include <vector>\n#include "csrc/ir/ops/add.h"\n',
+    "csrc/ir/graph.cc": '#include "csrc/ir/graph.h"\n#include <vector>\n#include "csrc/ir/ops/add.h"\n',
     "tests/csrc/ir/graph_test.cc": '#include "csrc/ir/graph.h"\n',
     "docs/plan.md": "See csrc/base/work/pool, network/root, TO" + "DO(#12): later.\n",
 }
@@ -54,6 +54,10 @@ CASES = {
     "layer of a part": (
         {"csrc/base/a.cc": '#include "csrc/ir/ops/add.h"\n'},
         "csrc/base/a.cc: csrc/base may not include csrc/ir (tests/tidy/layers.txt)",
+    ),
+    "own header not first": (
+        {"csrc/ir/a.h": "#pragma once\n", "csrc/ir/a.cc": '#include "csrc/ir/b.h"\n#include "csrc/ir/a.h"\n'},
+        "csrc/ir/a.cc: include csrc/ir/a.h first",
     ),
     "include without its folder": (
         {"csrc/ir/a.cc": '#include "graph.h"\n'},

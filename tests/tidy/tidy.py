@@ -104,6 +104,13 @@ def check_includes(path: pathlib.PurePath, text: str, layers: Layers) -> Iterato
             yield f"{path}: {layer} may not include {used} (tests/tidy/layers.txt)"
 
 
+def check_own_header(path: pathlib.PurePath, text: str, paths: set[pathlib.PurePath]) -> Iterator[str]:
+    """A header that its own source includes first is known to stand alone: the build tries the others alone."""
+    own = path.with_suffix(".h")
+    if path.suffix == ".cc" and own in paths and next(iter(INCLUDE.findall(text)), ("", ""))[1] != str(own):
+        yield f"{path}: include {own} first"
+
+
 def check_text(path: pathlib.PurePath, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if match := LEFTOVER.search(line):
@@ -182,6 +189,7 @@ def faults(root: pathlib.Path) -> tuple[list[str], list[str]]:
     paths = list_files(root)
     found = [*check_layers(layers), *check_folders(root, paths, layers)]
     notes = []
+    known = set(paths)
     for path in paths:
         try:
             text = (root / path).read_text(encoding="utf-8")
@@ -192,6 +200,7 @@ def faults(root: pathlib.Path) -> tuple[list[str], list[str]]:
         found += check_links(root, path, text)
         if path.suffix in {".h", ".cc", ".def"}:
             found += check_includes(path, text, layers)
+            found += check_own_header(path, text, known)
         if path.suffix in CODE and text.count("\n") > FILE_LINES_NOTED:
             notes.append(f"note: {path} has {text.count(chr(10))} lines; does it hold two things?")
     notes.append(f"tidy: {len(paths)} files, {len(found)} faults")
