@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -22,8 +23,30 @@ constexpr std::string_view kPrefix = "HOSTIR_";
 constexpr int64_t kThreadsMax = 1024;
 constexpr int64_t kNodesMost = kNodesMax - 1;
 
-std::vector<Setting> MakeSettings() {
-  std::vector<Setting> settings = {
+std::vector<Setting> SettingsOfClusters() {
+  return {
+      {"nodes",
+       "several daemons as one: their addresses (tcp:10.0.0.1:7001,tcp:10.0.0.2:7001), or a file with one a line; "
+       "clients talk to the first, which heads the others",
+       &Config::nodes},
+      {"node", "which of --nodes this one is, from 0 on; -1: as mpirun or srun numbers its processes", &Config::node,
+       -1, kNodesMost},
+      {"cluster",
+       "several daemons as one that etcd knows (etcd:10.0.0.9:2379, or several members with commas between): one of "
+       "them is elected to head the others, and clients talk to that one",
+       &Config::cluster},
+      {"cluster_name", "the name of the cluster: nodes obey a head of the same name", &Config::cluster_name},
+      {"cluster_size", "how many nodes a --cluster has", &Config::cluster_size, 0, kNodesMost},
+      {"node_address", "where the others of a --cluster reach this node, and what it is known by: tcp:10.0.0.1:7001",
+       &Config::node_address},
+      {"etcd_cert", "PEM file: the certificate that is shown to etcd", &Config::etcd_cert},
+      {"etcd_key", "PEM file: the private key of etcd_cert, which others cannot read", &Config::etcd_key},
+      {"etcd_ca", "PEM file: the authorities that sign etcd's certificates", &Config::etcd_ca},
+  };
+}
+
+std::vector<Setting> SettingsOfNodes() {
+  return {
       {"devices",
        "cpu:N: N devices, each a process with a share of the cores; cuda:all, or cuda:0,2: all "
        "GPUs, "
@@ -74,27 +97,16 @@ std::vector<Setting> MakeSettings() {
                "wherever it can be, to compare",
        .field = &Config::overlap,
        .words = {"chosen", "never", "always"}},
-      {"nodes",
-       "several daemons as one: their addresses (tcp:10.0.0.1:7001,tcp:10.0.0.2:7001), or a file with one a line; "
-       "clients talk to the first, which heads the others",
-       &Config::nodes},
-      {"node", "which of --nodes this one is, from 0 on; -1: as mpirun or srun numbers its processes", &Config::node,
-       -1, kNodesMost},
-      {"cluster",
-       "several daemons as one that etcd knows (etcd:10.0.0.9:2379, or several members with commas between): one of "
-       "them is elected to head the others, and clients talk to that one",
-       &Config::cluster},
-      {"cluster_name", "the name of the cluster: nodes obey a head of the same name", &Config::cluster_name},
-      {"cluster_size", "how many nodes a --cluster has", &Config::cluster_size, 0, kNodesMost},
-      {"node_address", "where the others of a --cluster reach this node, and what it is known by: tcp:10.0.0.1:7001",
-       &Config::node_address},
-      {"etcd_cert", "PEM file: the certificate that is shown to etcd", &Config::etcd_cert},
-      {"etcd_key", "PEM file: the private key of etcd_cert, which others cannot read", &Config::etcd_key},
-      {"etcd_ca", "PEM file: the authorities that sign etcd's certificates", &Config::etcd_ca},
-      {"rates", "the file that hostir-eval --calibrate wrote of these devices: explain says how long runs take",
-       &Config::rates},
-      {"worker", "the worker program", &Config::worker},
   };
+}
+
+std::vector<Setting> MakeSettings() {
+  std::vector<Setting> settings = SettingsOfNodes();
+  std::ranges::move(SettingsOfClusters(), std::back_inserter(settings));
+  settings.push_back({"rates",
+                      "the file that hostir-eval --calibrate wrote of these devices: explain says how long runs take",
+                      &Config::rates});
+  settings.push_back({"worker", "the worker program", &Config::worker});
   for (const LimitInfo& info : kLimits) {
     settings.push_back({std::string(info.name), std::string(info.what), info.value, info.least, info.most});
   }

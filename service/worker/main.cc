@@ -77,6 +77,12 @@ bool DamagesPlans(int64_t rank, int64_t generation) {
   return hit != nullptr && hit == base::Cat(rank, ".", generation);
 }
 
+void IgnoreSignals() {
+  signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // A file that `ulimit -f` forbids is an error.
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("hostir-worker: owns one device, or plans programs. hostird starts it; it has no use alone.");
   std::string role = "worker";
@@ -120,9 +126,7 @@ int Main(int argc, char** argv) {
   StartLog(log_level);
   if (!bound.ok()) spdlog::warn("rank={} not bound: {}", options.rank, bound.message());
   if (!segments.empty()) setenv("UCX_POSIX_DIR", segments.c_str(), /*overwrite=*/0);
-  signal(SIGINT, SIG_IGN);  // A terminal's interrupt is for the daemon, which ends us.
-  signal(SIGTERM, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // A file that `ulimit -f` forbids is an error.
+  IgnoreSignals();
   const size_t colon = device.find(':');
   const std::string kind = device.substr(0, colon);
   const std::optional<int64_t> ordinal =
