@@ -14,7 +14,7 @@ namespace {
 
 using base::Cat;
 
-constexpr int64_t kManyColumns = 65536;
+constexpr int64_t kMany = int64_t{1} << 30;
 
 std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   std::vector<const ir::Value*> outputs;
@@ -24,18 +24,24 @@ std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   return outputs;
 }
 
-// Elements of a row of "inner-outer"; many where a size is in it, or in how many rows there are.
-int64_t ColumnsOf(const Structure& structure, const AxisClasses& classes) {
-  int64_t columns = 1;
-  for (const int axis : structure.rows) {
-    if (!classes.Extent(axis)->IsConst()) return kManyColumns;
-  }
-  for (const int axis : structure.columns) {
-    const ir::Expr* extent = classes.Extent(axis);
-    columns =
-        std::min(columns * (extent->IsConst() ? std::min(extent->value, kManyColumns) : kManyColumns), kManyColumns);
-  }
-  return columns;
+// Rows of "inner-outer" and elements of each, where all sizes in them are known or at hand; many where they are not.
+struct RowsAtHand {
+  int64_t count = kMany, columns = kMany;
+};
+RowsAtHand RowsOf(const Structure& structure, const AxisClasses& classes, const Sizes& sizes) {
+  const auto product_of = [&](const std::vector<int>& axes) {
+    int64_t product = 1;
+    for (const int axis : axes) {
+      const Result<int64_t> size =
+          ir::Evaluate(classes.Extent(axis), [&](std::string_view symbol) -> std::optional<int64_t> {
+            const auto known = sizes.find(std::string(symbol));
+            return known == sizes.end() ? std::nullopt : std::optional(known->second);
+          });
+      product = std::min(product * (size.ok() ? std::min(*size, kMany) : kMany), kMany);
+    }
+    return product;
+  };
+  return {product_of(structure.rows), product_of(structure.columns)};
 }
 
 void AddGuard(KernelPlan& plan, const ir::Guard& guard) {
@@ -169,8 +175,11 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
 
 }  // namespace
 
-Acceptance::Acceptance(const Target& target)
-    : axes_(std::make_unique<OpAxes>()), short_row_(WalksOf(target).short_row) {}
+Acceptance::Acceptance(const Target& target, const Sizes& sizes)
+    : axes_(std::make_unique<OpAxes>()),
+      sizes_(sizes),
+      short_row_(WalksOf(target).short_row),
+      few_rows_(WalksOf(target).few_rows) {}
 Acceptance::~Acceptance() = default;
 
 Verdict Acceptance::Of(const segment::GroupView& group) {
@@ -180,8 +189,12 @@ Verdict Acceptance::Of(const segment::GroupView& group) {
   const AxisClasses classes(group, *axes_);
   const Structure structure = Analyse(group, classes);
   // Which rows there are is not asked here: a plan knows the structure alone.
-  const bool is_short = !structure.columns.empty() && ColumnsOf(structure, classes) < short_row_;
-  return {structure.reason.empty(), structure.reason, structure.schedule, structure.is_starved || is_short};
+  bool is_starved = structure.is_starved;
+  if (!structure.columns.empty()) {
+    const auto [count, columns] = RowsOf(structure, classes, sizes_);
+    is_starved = is_starved || count < few_rows_ || (count < kMany && columns < short_row_);
+  }
+  return {structure.reason.empty(), structure.reason, structure.schedule, is_starved};
 }
 
 Verdict Accepts(const segment::GroupView& group) { return Acceptance().Of(group); }

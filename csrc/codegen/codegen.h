@@ -25,16 +25,17 @@ struct Verdict {
 };
 Verdict Accepts(const segment::GroupView& group);
 // Answers as Accepts for many groups of one graph, which must not change: it asks of each op once. What is starved
-// depends on the device. Not thread-safe.
+// depends on the device, and on the sizes at hand. Not thread-safe.
 class Acceptance {
  public:
-  explicit Acceptance(const Target& target = {});
+  explicit Acceptance(const Target& target = {}, const Sizes& sizes = {});
   ~Acceptance();
   Verdict Of(const segment::GroupView& group);
 
  private:
   std::unique_ptr<class OpAxes> axes_;
-  const int64_t short_row_;
+  const Sizes sizes_;
+  const int64_t short_row_, few_rows_;
 };
 
 struct Workspace {

@@ -18,7 +18,6 @@ constexpr Walks kCores = {.full_items = 64,
                           .cuts_columns = true,
                           .keeps_invariants = true,
                           .reduces_rows_in_order = true,
-                          .short_row = kShortRow,
                           .lays_out_loops = true};
 
 // One CTA an item. It reads rows at some 50 GB/s: less is read before a second launch has begun (128 rows of 8192:
@@ -36,7 +35,8 @@ Walks OfMultiprocessors(int count) {
           .has_parts_by_size = true,
           .rows_min = 4,
           .has_strided_parts = true,
-          .short_row = 64};  // Half of a warp, with vectors of four.
+          .short_row = 64,  // Half of a warp, with vectors of four.
+          .few_rows = count / 2};
 }
 
 }  // namespace

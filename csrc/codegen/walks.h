@@ -43,6 +43,7 @@ struct Walks {
   bool reduces_rows_in_order = false;  // Sums over rows, whose columns are contiguous, are rows in order.
 
   int64_t short_row = 0;  // Fewer columns leave most of those idle that go through a row together: better two kernels.
+  int64_t few_rows = 0;   // Fewer leave most processors idle, and stay in cache where they are read again: the same.
 
   // Axes (region_axes.cc): the plan chooses the innermost loop, tiles and blocks; else the device's code does.
   bool lays_out_loops = false;

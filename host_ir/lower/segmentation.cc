@@ -136,7 +136,7 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
     };
   };
   segment::Options options = {.merge_sinks = true, .merge_siblings = true};
-  codegen::Acceptance acceptance(target);
+  codegen::Acceptance acceptance(target, sizes);
   // A reshape behind a kernel is a view of its own, so that the kernel's rows are the reduction's to the end.
   std::optional<segment::LateReshapes> late;
   if (segmentation.saves_bytes) late.emplace(graph);

@@ -16,6 +16,7 @@ constexpr int64_t kAnyTileMin = 8;
 // Of a flat loop: shifted inputs are read an element at a time, and still its vectors pay.
 constexpr int kMisfitsOfFlat = 16;
 constexpr int64_t kThreadRow = 16;
+constexpr int64_t kThreadRowOfMany = 64;  // Where threads of a vector each are several times as many as run at once.
 constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int64_t kUnknown = 4096;
@@ -171,15 +172,15 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
   return fits;
 }
 
-// Whether rows are shorter than a warp by half, and enough for a thread each to fill the machine.
-bool HasShortRows(Emitter& em, const Region& region, const KernelPlan& plan) {
+// Whether rows have at most so many elements, and are enough for a thread each to fill the machine.
+bool HasShortRows(Emitter& em, const Region& region, const KernelPlan& plan, int64_t longest_max = kThreadRow) {
   int64_t longest = 0;
   for (const Phase& phase : region.phases) {
     if (!phase.loops.empty())
       longest = std::max(longest, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
   }
   const int64_t rows = SizeOf(em.indices.TripsOf(region.grid), plan.sizes, 0);
-  return longest <= kThreadRow && !region.grid.empty() && rows >= int64_t{kWarp} * plan.target.multiprocessors;
+  return longest <= longest_max && !region.grid.empty() && rows >= int64_t{kWarp} * plan.target.multiprocessors;
 }
 
 // Whether all loops of the region's phases are over `variable`, one each, and need no more than their rest to be added.
@@ -287,10 +288,11 @@ class Chooser {
     const Loop& column = *FindLoop(region_.grid, s_.vector);
     const bool is_narrow = SizeOf(em_.indices.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
     // One a vector. Of sizes that are symbols there would be one text more.
-    const ir::Expr* threads = em_.indices.TripsOf(region_.grid);
-    const bool are_many =
-        threads->IsConst() && threads->value >= int64_t{kThreadsThatHide} * plan_.target.multiprocessors;
-    if ((s_.lanes == 1 || is_narrow || are_many) && HasShortRows(em_, region_, plan_))
+    const ir::Expr* all = em_.indices.TripsOf(region_.grid);
+    const int64_t threads = all->IsConst() ? all->value / std::max(plan_.target.multiprocessors, 1) : 0;
+    const bool are_many = threads >= kThreadsThatHide;
+    const int64_t longest = threads >= 2 * kThreadsOfMultiprocessor ? kThreadRowOfMany : kThreadRow;
+    if ((s_.lanes == 1 || is_narrow || are_many) && HasShortRows(em_, region_, plan_, longest))
       return ChooseShortRows(em_, region_, plan_, s_);
     ChooseColumns(em_, region_, plan_, s_);
   }
@@ -434,6 +436,7 @@ Schedule AnySize(Schedule s) {
   s.is_exact = s.is_exact && s.kind != Schedule::Kind::kColumns;
   s.lanes = 1;
   s.is_ragged = false;
+  s.ahead = false;
   s.stream = false;
   s.keep = false;
   s.rolled = true;

@@ -10,6 +10,8 @@
 // narrower reduction has fewer rows of threads. Where the columns do not fill the machine, partials.cc has cut the
 // reduced range into parts before.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
@@ -28,22 +30,33 @@ constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to shar
 constexpr int kVectorsInFlight = 8;
 constexpr int kVectorsHeld = 12;  // Of 4 registers each.
 constexpr int64_t kUnknown = 4096;
+constexpr int kLanesMax = 8;
+constexpr int64_t kFewSteps = 4;  // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.
 struct Blocks {
   int64_t vectors = 1, others = 1;  // Of one row; its rows.
   int64_t enough = 1;               // That fill three quarters of the machine.
+  int64_t all = 1;                  // One on each multiprocessor.
 
   int64_t Apart(int width) const { return (vectors + width - 1) / width * others; }
   int64_t Packed(int width) const { return (vectors * others + width - 1) / width; }
   // Whether one row's columns leave half of the threads without work, and going on into the next rows leaves enough.
-  bool Packs(int width) const { return others > 1 && vectors * 2 <= width && Packed(width) >= enough; }
+  bool Packs(int width) const { return others > 1 && vectors * 2 <= width && Packed(width) >= all; }
+  // At most so many threads, and no more than there is work for: with blocks of equal widths where few are needed.
+  int Fitting(int width) const {
+    if (Packs(width)) return width;
+    if (vectors <= width) return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors, 1))));
+    const int64_t count = (vectors + width - 1) / width;
+    return vectors * 4 < count * width * 3 ? static_cast<int>((vectors + count - 1) / count) : width;
+  }
   int64_t Of(int width) const { return Packs(width) ? Packed(width) : Apart(width); }
 };
 
 Blocks BlocksOf(Emitter& em, const Region& region, const KernelPlan& plan, int vector) {
   Blocks blocks;
-  blocks.enough = std::max<int64_t>(plan.target.multiprocessors * 3 / 4, 1);
+  blocks.all = std::max(plan.target.multiprocessors, 1);
+  blocks.enough = std::max<int64_t>(blocks.all * 3 / 4, 1);
   for (const Loop& loop : region.grid) {
     const bool is_column = loop.variable == vector;
     const int64_t trips = SizeOf(em.indices.TripsOf(std::span(&loop, 1)), plan.sizes, is_column ? kUnknown : 1);
@@ -76,15 +89,27 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
                              return IsConstant(em.indices.TripsOf(phase.loops));
                            });
   if (!is_constant && (s.width < kWidth || s.adds_parts)) s.width = kWidthMin;  // Few variants, each compiled once.
+  const int fitting = blocks.Fitting(s.width);
+  const bool is_pair = !is_constant && fitting <= kWidthMinInCache && !s.adds_parts;
+  if (is_constant || is_pair) {
+    s.width = is_pair ? kWidthMinInCache : fitting;
+  } else if (fitting <= kWidthMin) {
+    s.width = kWidthMin;
+  }
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
-  const bool few = s.width == kWidthMin && is_constant && blocks.Of(s.width) * 2 < plan.target.multiprocessors;
+  const bool few = s.width <= kWidthMin && is_constant && blocks.Of(s.width) * 2 < plan.target.multiprocessors;
   int height = (few ? 2 * kThreads : kThreads) / s.width;
   while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
+  // In run_any rows of threads are wider, by the lanes.
+  if (!std::has_single_bit(static_cast<unsigned>(s.width)))
+    height = height >= kLanesMax ? height / kLanesMax * kLanesMax
+                                 : static_cast<int>(std::bit_floor(static_cast<unsigned>(height)));
   s.threads = s.width * height;
   s.unroll = static_cast<int>(
       std::clamp<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1, std::max<int64_t>(trips / height, 1)));
   const int most = static_cast<int>(std::max<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1));
-  if (!is_constant) s.unroll = s.unroll < most ? 1 : most;
+  if (!is_constant) s.unroll = s.unroll < most && !is_pair ? 1 : most;
+  s.ahead = is_constant && s.lanes == 1 && trips <= kFewSteps * height * s.unroll;
   s.stream = LoopingPhases(region) == 1;
   // Read once, where few vectors a thread hold all rows and where that is known.
   const int64_t rows_of_threads = kThreads / kWidthMin;
@@ -100,7 +125,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   s.ctas_per_sm = s.lanes > 1 && !s.held ? std::clamp(1024 / s.threads, 1, 16) : 1;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_packed = !s.held && blocks.Packs(s.width);
+  s.is_packed = !s.held && (is_pair || blocks.Packs(s.width));
   s.is_exact =
       !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
@@ -112,11 +137,16 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   const Blocks blocks = BlocksOf(em, region, plan, s.vector);
   s.width = kThreadsOfShortRows;
   const bool is_constant = IsConstant(em.indices.TripsOf(region.grid));  // Of symbols one text serves all.
-  while (is_constant && s.width > kWarp && blocks.Packed(s.width) < blocks.enough) s.width /= 2;
+  while (s.width > kWarp && blocks.Packed(s.width) < blocks.enough)
+    s.width /= is_constant ? 2 : 4;  // Of symbols two texts.
   s.threads = s.width;
   s.unroll = kVectorsInFlight / 2;
+  int64_t longest = 0;
+  for (const Phase& phase : region.phases)
+    longest = std::max(longest, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
+  s.ahead = s.lanes == 1 && longest >= s.unroll;
   s.items_per_cta = int64_t{s.width} * s.lanes;
-  s.is_packed = blocks.Packs(s.width);
+  s.is_packed = blocks.others > 1 && blocks.vectors * 2 <= s.width;
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
   s.is_exact = !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0;
 }
@@ -142,7 +172,8 @@ void EmitReading(Emitter& em, const Phase& phase, const Schedule& s, Held& held)
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = s.held,
-                     .reading = s.stream ? Values::Reading::kLast : Values::Reading::kPlain};
+                     .reading = s.stream ? Values::Reading::kLast : Values::Reading::kPlain,
+                     .ahead = s.ahead};
   Held* keep = s.held ? &held : nullptr;
   if (s.held) {
     const ir::Expr* trips = em.indices.TripsOf(phase.loops);

@@ -404,7 +404,7 @@ template <int W> DEV void online_collect(float& m, float& sum, float* ms, float*
 }
 // The values of Y rows of X threads with E columns each, for every row; s holds Y * X * E. Rows of a warp first.
 template <class Op, int X, int Y, int E, class T> DEV void collect_columns(T (&x)[E], T* s) {
-  constexpr int kRowsOfWarp = X < 32 && X * Y >= 32 ? 32 / X : 1;
+  constexpr int kRowsOfWarp = X < 32 && (X & (X - 1)) == 0 && X * Y >= 32 ? 32 / X : 1;
   const int column = TID % X * E, row = TID / X;
 #pragma unroll
   for (int m = X; m < X * kRowsOfWarp; m *= 2) {

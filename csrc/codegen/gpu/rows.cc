@@ -192,10 +192,11 @@ int ChooseThreads(const Rows& rows, Schedule& s) {
     s.rows = by_warp ? 4 : 1;
     s.threads = s.rows * (by_warp ? kWarp : nv <= 512 ? 128 : 256);
     s.unroll = by_warp && is_constant ? static_cast<int>((nv + kWarp - 1) / kWarp) : 1;
+    s.ahead = s.unroll > 1;
     s.ctas_per_sm = 1;
-  } else if (nv <= 128) {  // 16384 x 1000: a row of 64 threads a CTA is 3 % faster than 4 rows.
+  } else if (nv <= (is_constant ? 128 : 64)) {  // 16384 x 1000: a row of 64 threads a CTA is 3 % faster than 4 rows.
     // 128 x 1000: a thread for each vector 0.0051 ms, half as many 0.0056.
-    const int width = nv <= 64 && is_constant ? 32 : few && is_constant ? 128 : 64;
+    const int width = nv <= 64 ? 32 : few ? 128 : 64;
     // 2048 x 1000, all rows at once: in CTAs of two, that there are fewer to start.
     s.rows = width == 32 ? 4 : one_wave && !few ? 2 : 1;
     s.threads = width * s.rows;
@@ -373,7 +374,8 @@ class RowsEmitter {
                     .reading = is_last   ? (s_.stream ? Kind::kLast : Kind::kPlain)
                                : s_.keep ? Kind::kFirst
                                          : Kind::kPlain,
-                    .early = s_.early};
+                    .early = s_.early,
+                    .ahead = s_.ahead};
     if (reading.keep != nullptr)
       em_.conditions.Require(
           Cat(em_.arguments.SymbolText(em_.indices.TripsOf(reading.loops)), " <= ", s_.unroll * width_));

@@ -39,6 +39,7 @@ struct Schedule {
   bool held = false;  // A row is read once.
   bool can_hold = false;  // All rows are as long, and of vectors.
   bool early = false;     // With the first row comes what all rows read alike.
+  bool ahead = false;     // Without vectors, too, all elements of a step are loaded before the first is used.
   bool stream = false;    // Last reads do not stay in cache.
   bool keep = false;      // kRows: what is read again stays in the second-level cache meanwhile.
   bool rolled = false;    // Loops stay loops: short code instead of fast code.
@@ -117,6 +118,7 @@ struct Walk {
   bool is_exact = false, is_single = false;
   Values::Reading reading = Values::Reading::kPlain;
   bool early = false;  // What does not vary with `outer` is loaded first, too.
+  bool ahead = false;  // Loads of one element that vary with `outer` come first, too, where there are no vectors.
 };
 // Arrays of packs that live across phases.
 struct Held {

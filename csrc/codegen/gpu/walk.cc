@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
 
 namespace hir::codegen::gpu {
@@ -41,6 +42,8 @@ class Step {
 
   // Gives each load an array: one of `held` that has it, or a new one, which then is `held`'s, too.
   void Declare(const std::vector<Access>& loads);
+  // The same for loads of one element each, where there are no vectors.
+  void DeclareScalars(const std::vector<Access>& loads);
   void Emit(std::span<const Stage> stages);
 
  private:
@@ -58,6 +61,7 @@ class Step {
   std::string first_;
   std::vector<std::pair<Access, std::string>> arrays_;
   std::vector<std::pair<Access, std::string>> missing_;  // Those of `arrays_` that nothing has loaded yet.
+  std::vector<std::pair<Access, std::string>> scalars_;
 };
 
 void Step::DeclareArray(const Access& access, const std::string& name) {
@@ -83,6 +87,10 @@ void Step::Declare(const std::vector<Access>& loads) {
   }
 }
 
+void Step::DeclareScalars(const std::vector<Access>& loads) {
+  for (const Access& access : loads) scalars_.emplace_back(access, em_.code.NewName("c"));
+}
+
 void Step::EmitEach(const std::function<void()>& inside) {
   const std::string k = em_.code.NewName("k");
   em_.code.Open();  // for u
@@ -102,12 +110,15 @@ void Step::EmitEach(const std::function<void()>& inside) {
 void Step::LoadMissing() {
   for (const auto& [access, name] : missing_)
     em_.code.Line(name, walk_.unroll > 1 ? "[u] = " : "[0] = ", em_.values.LoadText(access, walk_.reading), ";");
+  for (const auto& [access, name] : scalars_) em_.code.Line(name, "[u] = ", em_.values.ScalarText(access), ";");
 }
 
 void Step::EmitLoads() {
   if (held_ == nullptr) {
     for (const auto& [access, name] : missing_) DeclareArray(access, name);
   }
+  for (const auto& [access, name] : scalars_)
+    em_.code.Line(TypeText(access.load->dtype), " ", name, "[", walk_.unroll, "];");
   if (walk_.unroll == 1 || walk_.rolled || walk_.is_exact) {
     EmitEach([this] { LoadMissing(); });
     return;
@@ -129,15 +140,17 @@ void Step::EmitLoads() {
 void Step::Emit(std::span<const Stage> stages) {
   if (!walk_.is_whole) em_.code.Open();  // The loop over steps of `unroll` vectors.
   first_ = walk_.is_whole ? walk_.start : em_.code.NewName("k");
-  if (in_arrays_ && !missing_.empty()) EmitLoads();
+  if ((in_arrays_ && !missing_.empty()) || !scalars_.empty()) EmitLoads();
   for (const Stage& stage : stages) {
     EmitEach([&] {
       if (in_arrays_) {
         for (const auto& [access, name] : arrays_)
           em_.loaded.SetPack(access, Cat(name, walk_.unroll > 1 ? "[u]" : "[0]"));
       }
+      for (const auto& [access, name] : scalars_) em_.loaded.SetScalar(access, Cat(name, "[u]"));
       stage.body();
       em_.loaded.ForgetPacks();
+      if (!scalars_.empty()) em_.loaded.ForgetScalars();
     });
     if (stage.after) stage.after();
   }
@@ -149,6 +162,14 @@ void Step::Emit(std::span<const Stage> stages) {
   }
   em_.code.Line("for (ix ", first_, " = ", walk_.start, "; ", first_, " < ", walk_.count, "; ", first_,
                 " += ", walk_.step * walk_.unroll, ") {\n", inner, "}");
+}
+
+// Loads of one element that vary with the walk's loops and with `outer`: not what all rows read alike.
+std::vector<Access> ScalarsOf(Emitter& em, const std::vector<const fusion::Element*>& roots,
+                              std::span<const Loop> loops, std::span<const Loop> outer) {
+  std::vector<Access> scalars = em.loads.Scalars(roots, outer, {});
+  std::erase_if(scalars, [&](const Access& access) { return !em.dependences.VariesWith(access.load, loops); });
+  return scalars;
 }
 
 }  // namespace
@@ -164,6 +185,8 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std:
   }
   Step step(em, walk, loops, held);
   step.Declare(loads);
+  if (walk.ahead && em.vector.lanes() == 1 && walk.unroll > 1 && held == nullptr)
+    step.DeclareScalars(ScalarsOf(em, roots, loops, outer));
   step.Emit(stages);
 }
 

@@ -231,12 +231,20 @@ TEST(Emulated, Reductions) {
   programs.Check();
 }
 
-// Threads go on into the next rows: with vectors and without, of few trips and of many, and read again.
+// Threads go on into the next rows, or are as many as there are columns: with vectors and without, of few trips and of
+// many, and read again.
 TEST(Emulated, RowsOfFewColumns) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(8);
-  for (const auto& [n, k, m] :
-       {std::tuple{3001, 2, 2}, {1411, 3, 12}, {1, 2, 4}, {37, 300, 4}, {150, 70, 3}, {0, 3, 2}}) {
+  for (const auto& [n, k, m] : {std::tuple{3001, 2, 2},
+                                {1411, 3, 12},
+                                {1, 2, 4},
+                                {37, 300, 4},
+                                {150, 70, 3},
+                                {0, 3, 2},
+                                {11, 450, 35},
+                                {5, 400, 140},
+                                {6, 300, 8}}) {
     for (const std::string type : {"f32", "bf16"}) {
       programs.Add(Cat("fusion @f(%x: ", type, R"([i0, i1, i2], %w: f32[i1, i2]) {
         %f = cast(%x) {dtype=f32}

@@ -88,8 +88,26 @@ TEST(Schedules, ThreadsGoOnIntoTheNextRows) {
   EXPECT_TRUE(is_packed(long_rows));
   EXPECT_NE(long_rows.text.find("collect_columns"), std::string::npos);
   EXPECT_FALSE(is_packed(MadeOf(program, {{"i0", 1 << 10}, {"i1", 2}, {"i2", 4096}})));
-  // Seven CTAs would have them all.
-  EXPECT_FALSE(is_packed(MadeOf(program, {{"i0", 200}, {"i1", 2000}, {"i2", 4}})));
+  // Fifteen CTAs would have them all.
+  EXPECT_FALSE(is_packed(MadeOf(program, {{"i0", 120}, {"i1", 2000}, {"i2", 16}})));
+}
+
+// A CTA has no threads beside the columns that there are: of one or two vectors all rows of threads.
+TEST(Schedules, ThreadsAlongTheColumnsFitThem) {
+  const auto width = [](const std::string& shape, const std::map<std::string, int64_t>& sizes) {
+    const Made made = MadeOf(
+        base::Cat("%x: f32[", shape, "]) {\n  %y = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  return %y\n"),
+        sizes);
+    const size_t at = made.text.find("collect_columns<");
+    if (at == std::string::npos) return std::string("none");
+    const size_t begin = made.text.find(", ", at) + 2;
+    return made.text.substr(begin, made.text.find(',', begin) - begin);
+  };
+  EXPECT_EQ(width("40, 5000, 35", {}), "18");
+  EXPECT_EQ(width("40, 5000, 8", {}), "2");
+  EXPECT_EQ(width("40, 5000, 128", {}), "32");
+  EXPECT_EQ(width("i0, i1, i2", {{"i0", 40}, {"i1", 5000}, {"i2", 8}}), "2");
+  EXPECT_EQ(width("i0, i1, i2", {{"i0", 40}, {"i1", 5000}, {"i2", 16}}), "8");
 }
 
 TEST(Schedules, RowsThatNoVectorDividesHaveAWarpEach) {
