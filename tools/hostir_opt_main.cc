@@ -17,7 +17,7 @@
 
 namespace {
 
-// Of "i0=128". Nothing where it is not like that.
+// The name and extent in a size like "i0=128"; nothing where `text` is none.
 std::optional<std::pair<std::string, int64_t>> SizeOf(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == 0 || equals == std::string_view::npos) return std::nullopt;
