@@ -24,4 +24,6 @@ class Clock {
   static const Clock& Steady();
 };
 
+inline Nanos Now() { return Clock::Steady().Now(); }
+
 }  // namespace hir::base

@@ -35,7 +35,7 @@ AxisClasses::AxisClasses(const segment::GroupView& group, OpAxes& axes) : axes_(
     return at;
   };
   const auto add = [&](const ir::Value* value) -> Place {
-    if (!IsTensor(value)) return {};
+    if (!IsTensor(*value)) return {};
     const auto [at, is_new] = places_.try_emplace(value);
     if (!is_new) return at->second;
     at->second.begin = classes_.size();

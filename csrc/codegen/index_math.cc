@@ -21,7 +21,7 @@ constexpr int64_t kNumberMax = int64_t{1} << 48;
 constexpr int kDepthMax = 16;  // Of bounds in bounds: beyond, there is no simple one.
 
 // A sum's terms; `expr` itself when it is none. The constant is left out.
-std::vector<const Expr*> TermsOf(const Expr* expr) {
+std::vector<const Expr*> SummandsOf(const Expr* expr) {
   if (expr->kind == ExprKind::kAdd) return {expr->args.begin(), expr->args.end()};
   if (expr->IsConst()) return {};
   return {expr};
@@ -39,7 +39,7 @@ int64_t MagnitudeOf(int64_t value) { return value == INT64_MIN ? INT64_MAX : std
 // The largest magnitude of its constant, of its coefficients, and of 1.
 int64_t LargestNumber(const Expr* expr) {
   int64_t largest = std::max<int64_t>(MagnitudeOf(ConstantOf(expr)), 1);
-  for (const Expr* term : TermsOf(expr)) largest = std::max(largest, MagnitudeOf(CoefficientOf(term)));
+  for (const Expr* term : SummandsOf(expr)) largest = std::max(largest, MagnitudeOf(CoefficientOf(term)));
   return largest;
 }
 
@@ -107,13 +107,13 @@ bool IndexMath::HasVariable(const Expr* expr) {
 // a / b and a mod b, with the multiples of b split off and the rest dropped where its range allows.
 const Expr* IndexMath::DivMod(const Expr* a, const Expr* b, bool mod) {
   if (b->IsConst(0)) return pool_->Const(0);  // An empty tensor: never evaluated.
-  const std::vector<const Expr*> terms = TermsOf(b);
+  const std::vector<const Expr*> terms = SummandsOf(b);
   if (b->IsConst() || (terms.size() == 1 && ConstantOf(b) == 0)) {
     const int64_t divisor = b->IsConst() ? b->value : CoefficientOf(b);
     const std::vector<const Expr*> atoms = b->IsConst() ? std::vector<const Expr*>() : AtomsOf(b);
     const Expr* quotient = pool_->Const(0);
     const Expr* rest = pool_->Const(ConstantOf(a));
-    for (const Expr* term : TermsOf(a)) {
+    for (const Expr* term : SummandsOf(a)) {
       std::vector<const Expr*> left = AtomsOf(term);
       bool divides = CoefficientOf(term) % divisor == 0;
       for (const Expr* atom : atoms) {
@@ -217,7 +217,7 @@ const Expr* IndexMath::Lower(const Expr* expr) { return Bound(expr, false, 0); }
 const Expr* IndexMath::Bound(const Expr* expr, bool upper, int depth) {
   if (depth > kDepthMax) return nullptr;
   const Expr* sum = pool_->Const(ConstantOf(expr));
-  for (const Expr* term : TermsOf(expr)) {
+  for (const Expr* term : SummandsOf(expr)) {
     const int64_t coefficient = CoefficientOf(term);
     const bool atom_upper = coefficient > 0 ? upper : !upper;
     const std::vector<const Expr*> atoms = AtomsOf(term);
@@ -293,7 +293,7 @@ bool IndexMath::NonNegative(const Expr* expr) {
     return NonNegative(low->args[0]) && NonNegative(low->args[1]);
   }
   if (ConstantOf(low) < 0) return false;
-  for (const Expr* term : TermsOf(low)) {
+  for (const Expr* term : SummandsOf(low)) {
     if (CoefficientOf(term) < 0) return false;
   }
   return true;  // Symbols are extents and coordinates.
@@ -309,7 +309,7 @@ bool IndexMath::DependsOn(const Expr* expr, int variable) {
 
 std::optional<IndexMath::Affine> IndexMath::Split(const Expr* expr, int variable) {
   Affine affine = {pool_->Const(ConstantOf(expr)), pool_->Const(0)};
-  for (const Expr* term : TermsOf(expr)) {
+  for (const Expr* term : SummandsOf(expr)) {
     if (!DependsOn(term, variable)) {
       affine.base = pool_->Add(affine.base, term);
       continue;

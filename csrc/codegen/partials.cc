@@ -21,8 +21,8 @@
 namespace hir::codegen {
 namespace {
 
-constexpr int64_t kUnknownTrips = 65536;
-constexpr int64_t kColumnsInItem = 256;
+constexpr int64_t kTripsOfUnknown = 65536;
+constexpr int64_t kColumnsOfPartials = 256;
 // On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
 constexpr int64_t kShortestPart = 1024;
 constexpr int64_t kPartUnit = 64;
@@ -37,7 +37,7 @@ size_t LoopToCut(NestBuilder& builder, const Phase& phase, int64_t parts) {
   }
   size_t longest = 0;
   for (size_t i = 1; i < phase.loops.size(); ++i) {
-    if (TripsOf(phase.loops[i], kUnknownTrips) > TripsOf(phase.loops[longest], kUnknownTrips)) longest = i;
+    if (TripsOf(phase.loops[i], kTripsOfUnknown) > TripsOf(phase.loops[longest], kTripsOfUnknown)) longest = i;
   }
   return longest;
 }
@@ -60,7 +60,7 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
   for (size_t i = 0; i < region.grid.size(); ++i) {
     const ir::Expr* end = region.grid[i].end;
     const bool last = !each && i + 1 == region.grid.size();
-    blocks = pool.Mul(blocks, last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsInItem))) : end);
+    blocks = pool.Mul(blocks, last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsOfPartials))) : end);
   }
   return blocks;
 }

@@ -22,13 +22,13 @@ struct Domain {
   std::vector<const ir::Value*> outputs;
 };
 
-struct Varying {
+struct VaryingAxes {
   std::vector<int> classes;
   std::vector<const ir::Expr*> extents;
 };
 
-Varying VaryingOf(const NestBuilder& builder, const ir::Value* value) {
-  Varying varying;
+VaryingAxes VaryingOf(const NestBuilder& builder, const ir::Value* value) {
+  VaryingAxes varying;
   const std::span<const int> classes = builder.classes().Of(value);
   const std::vector<ir::Axis> axes = ir::ValueAxes(*value->type);
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -45,7 +45,7 @@ bool HasRepeat(std::vector<int> classes) {
 }
 
 // Same classes in any order, or else the same extents in the same order: unrelated tensors of one shape.
-bool Fits(const Domain& domain, const Varying& varying) {
+bool Fits(const Domain& domain, const VaryingAxes& varying) {
   if (varying.classes.size() != domain.variables.size()) return false;
   if (!HasRepeat(varying.classes) &&
       std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); })) {
@@ -55,7 +55,7 @@ bool Fits(const Domain& domain, const Varying& varying) {
 }
 
 std::vector<const Element*> IndexIn(NestBuilder& builder, const Domain& domain, const ir::Value* value) {
-  const Varying varying = VaryingOf(builder, value);
+  const VaryingAxes varying = VaryingOf(builder, value);
   const bool by_class = !HasRepeat(varying.classes) &&
                         std::ranges::all_of(varying.classes, [&](int c) { return domain.of_class.contains(c); });
   std::vector<const Element*> index;
@@ -76,7 +76,7 @@ std::vector<const Element*> IndexIn(NestBuilder& builder, const Domain& domain, 
 void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value*>& outputs) {
   std::vector<Domain> domains;
   for (const ir::Value* output : outputs) {
-    const Varying varying = VaryingOf(builder, output);
+    const VaryingAxes varying = VaryingOf(builder, output);
     auto found = std::ranges::find_if(domains, [&](const Domain& d) { return Fits(d, varying); });
     if (found == domains.end()) {
       Domain domain;

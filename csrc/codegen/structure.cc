@@ -56,7 +56,7 @@ class Analysis {
   Structure Run(bool in_order) {
     if (!CheckOps() || !CheckViews()) return std::move(result_);
     for (const ir::Value* value : group_.outputs) {
-      if (IsTensor(value)) result_.outputs.push_back({value, -1});
+      if (IsTensor(*value)) result_.outputs.push_back({value, -1});
     }
     for (const ir::Op* op : group_.ops) {
       if (!VisitOp(*op)) return std::move(result_);
@@ -149,7 +149,7 @@ class Analysis {
     std::map<int, int> votes;
     int best = domain.back();
     const auto vote = [&](const ir::Value* value) {
-      if (!IsTensor(value)) return;
+      if (!IsTensor(*value)) return;
       const std::vector<int> axes = Varying(classes_.Of(value));
       if (SameSet(axes, domain) && ++votes[axes.back()] > votes[best]) best = axes.back();
     };
@@ -333,7 +333,7 @@ class Analysis {
 
   bool VisitOp(const ir::Op& op) {
     const ir::Value* result = op.results[0];
-    if (!IsTensor(result)) return true;
+    if (!IsTensor(*result)) return true;
     bool depends = false;
     std::set<int> kept;
     for (size_t k = 0; k < op.operands.size(); ++k) {
@@ -475,7 +475,7 @@ std::string TooLarge(const segment::GroupView& group) {
 std::optional<Structure> AnalysePointwise(const segment::GroupView& group, OpAxes& axes) {
   Structure structure;
   for (const ir::Value* value : group.outputs) {
-    if (IsTensor(value)) structure.outputs.push_back({value, -1});
+    if (IsTensor(*value)) structure.outputs.push_back({value, -1});
   }
   // Each op may be computed at a place of its own for each output (CheckViews).
   const bool may_be_large = group.outputs.size() > kViewsMax || group.outputs.size() * group.ops.size() > kElementsMax;

@@ -103,7 +103,6 @@ Structure Analyse(const segment::GroupView& group, const AxisClasses& classes);
 // run in their order. Has a reason where the group is none.
 Structure AnalyseInOrder(const segment::GroupView& group, const AxisClasses& classes);
 
-inline bool IsTensor(const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
 // The index along such an axis is always 0.
 inline bool IsSingle(const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1); }
 

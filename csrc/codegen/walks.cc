@@ -23,14 +23,14 @@ constexpr Walks kCores = {.full_items = 64,
 // One CTA an item. It reads rows at some 50 GB/s: less is read before a second launch has begun (128 rows of 8192:
 // 0.0052 ms in one launch, 0.0078 in two). Along rows each loop over them is as slow as the first, so that two launches
 // more pay earlier.
-constexpr int64_t kLongRow = 131072;
+constexpr int64_t kLongWalk = 131072;
 Walks OfMultiprocessors(int count) {
   return {.full_items = int64_t{2} * std::max(count, 1),
           .few_items = int64_t{std::max(count, 1)} + 1,  // So few that there are two parts and more.
           .long_trips = 4096,
-          .long_row = kLongRow,
+          .long_row = kLongWalk,
           .long_trips_again = 1024,
-          .long_row_again = kLongRow / 2,
+          .long_row_again = kLongWalk / 2,
           .long_row_alone = 8192,
           .has_parts_by_size = true,
           .rows_min = 4,

@@ -16,6 +16,9 @@ struct Buffer {
   bool operator==(const Buffer&) const = default;
 };
 
+// As kernels take it.
+inline int64_t Address(const Buffer& buffer) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data)); }
+
 // True when the two ranges share a byte.
 inline bool Overlap(const Buffer& a, const Buffer& b) {
   return a.bytes > 0 && b.bytes > 0 && a.data < b.data + b.bytes && b.data < a.data + a.bytes;

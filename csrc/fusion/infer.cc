@@ -35,6 +35,10 @@ Result<int64_t> NormalAxis(int64_t axis, size_t rank) {
   return InvalidArgument(Cat("axis ", axis, " is not in [", -n, ", ", n - 1, "]"));
 }
 
+bool IsSqueezed(const ir::Op& op, size_t axis) {
+  return std::ranges::find(op.Ints("axes"), static_cast<int64_t>(axis)) != op.Ints("axes").end();
+}
+
 Result<std::vector<int64_t>> NormalAxes(std::span<const int64_t> axes, size_t rank) {
   std::vector<int64_t> normal;
   for (const int64_t axis : axes) {

@@ -29,6 +29,8 @@ std::string AxisName(const ir::Value& value, size_t axis);  // "axis 1 of %x"
 Result<int64_t> NormalAxis(int64_t axis, size_t rank);
 // All of `axes`, ascending; repeats are refused.
 Result<std::vector<int64_t>> NormalAxes(std::span<const int64_t> axes, size_t rank);
+// Whether the axis is among `axes` of a squeeze, which InferSqueeze makes normal.
+bool IsSqueezed(const ir::Op& op, size_t axis);
 // 0 .. rank - 1 in some order.
 Result<std::vector<int64_t>> NormalOrder(std::span<const int64_t> axes, size_t rank);
 

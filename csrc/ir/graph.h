@@ -35,6 +35,8 @@ struct Value {
   int index = 0;                   // Among the results of `def`, the parameters, or the block's arguments.
 };
 
+inline bool IsTensor(const Value& value) { return value.type->kind == TypeKind::kTensor; }
+
 using AttrValue = std::variant<int64_t, double, bool, std::string_view, std::span<const int64_t>, const Expr*,
                                std::span<const Expr* const>, const Mesh*>;
 

@@ -68,8 +68,6 @@ std::optional<int64_t> PriceOfElement(const Op& op) {
   return BytesInTimeOf(fusion::Define(builder, op, 0, index));
 }
 
-bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
-
 // Which values are in memory, as groups stand.
 struct Memory {
   bool IsReturned(const Value* value) const { return returned.contains(value); }
@@ -118,7 +116,7 @@ class Reader {
   std::vector<Value*> Candidates() const {
     std::vector<Value*> candidates;
     for (Value* input : group_.inputs) {
-      if (input->def != nullptr && IsTensor(input) && prices_.OfComputing(*input->def) < MinCut::kNever &&
+      if (input->def != nullptr && IsTensor(*input) && prices_.OfComputing(*input->def) < MinCut::kNever &&
           !IsBoundary(input))
         candidates.push_back(input);
     }
@@ -179,7 +177,7 @@ class Reader {
   // A constant of the host has a copy in each group, and a number that nobody makes any more is made again. Other
   // numbers are taken from where they are: a chain of them is not copied to every reader.
   bool IsCopied(const Value* value) const {
-    if (value->def == nullptr || IsTensor(value)) return false;
+    if (value->def == nullptr || IsTensor(*value)) return false;
     return value->def->operands.empty() || !memory_.group_of.contains(value->def);
   }
 
@@ -200,7 +198,7 @@ class Reader {
     const auto found = node_of_.find(value);
     if (found != node_of_.end()) return found->second;
     const bool may_be =
-        IsCopied(value) || (value->def != nullptr && IsTensor(value) && std::ssize(values_) < kRematerializedOpsMax);
+        IsCopied(value) || (value->def != nullptr && IsTensor(*value) && std::ssize(values_) < kRematerializedOpsMax);
     const int64_t compute = may_be ? prices_.OfComputing(*value->def) : MinCut::kNever;
     const int node = cut_.AddNode(PriceOfReading(value), compute);
     node_of_[value] = node;
@@ -322,7 +320,9 @@ class Rematerializer {
   Status Run(size_t index) {
     const Group& group = groups_[index];
     if (group.ops.empty() || group.ops[0]->info->effects != ir::kPure) return {};
-    const auto has_tensor = [](const Op* op) { return std::ranges::any_of(op->results, IsTensor); };
+    const auto has_tensor = [](const Op* op) {
+      return std::ranges::any_of(op->results, [](const Value* value) { return IsTensor(*value); });
+    };
     if (std::ranges::none_of(group.ops, has_tensor)) return {};
     if (options_.is_view(group)) return {};
     const std::vector<Value*> candidates = Reader(graph_, memory_, prices_, group).Candidates();

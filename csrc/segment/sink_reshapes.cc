@@ -19,8 +19,6 @@ using ir::Axis;
 using ir::Op;
 using ir::Value;
 
-bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
-
 bool IsStretched(const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast && !axis.extent->IsConst(1); }
 
 // How many axes each of the result joins, of a reshape that joins neighbours and does nothing else. Else empty.
@@ -46,13 +44,13 @@ std::vector<size_t> JoinedAxes(const Op& op) {
 // In whose operands each element lies where it does in the result.
 bool KeepsPlaces(const Op& op) {
   if (!fusion::IsPointwise(fusion::CodeOf(op)) || op.info->effects != ir::kPure) return false;
-  if (op.results.size() != 1 || !IsTensor(op.results[0])) return false;
+  if (op.results.size() != 1 || !IsTensor(*op.results[0])) return false;
   const size_t rank = ir::ValueAxes(*op.results[0]->type).size();
   for (size_t axis = 0; axis < rank; ++axis) {
     if (fusion::CountsAlong(op, axis)) return false;
   }
   return std::ranges::all_of(op.operands, [rank](const Value* operand) {
-    return !IsTensor(operand) || ir::ValueAxes(*operand->type).size() == rank;
+    return !IsTensor(*operand) || ir::ValueAxes(*operand->type).size() == rank;
   });
 }
 
@@ -196,7 +194,7 @@ class Sinking {
   }
 
   static bool FitsInto(const Value& value, const std::vector<Axis>& axes) {
-    if (!IsTensor(&value)) return true;
+    if (!IsTensor(value)) return true;
     const std::vector<Axis> own = ir::ValueAxes(*value.type);
     for (size_t i = 0; i < own.size(); ++i) {
       if (IsStretched(own[i])) return false;
@@ -214,7 +212,7 @@ class Sinking {
     for (Value* operand : op->operands) {
       if (values.contains(operand)) continue;
       values[operand] = operand == reshaped ? source : operand;
-      if (operand == reshaped || !IsTensor(operand)) continue;
+      if (operand == reshaped || !IsTensor(*operand)) continue;
       std::vector<const ir::Expr*> shape;
       size_t at = 0;
       const std::vector<Axis> own = ir::ValueAxes(*operand->type);

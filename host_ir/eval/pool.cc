@@ -20,7 +20,8 @@ Result<std::shared_ptr<const comm::Window>> Pool::ReserveWindow(comm::Communicat
   if (refused) return std::shared_ptr<const comm::Window>();
   auto made = communicator.MakeWindow(team, bytes);
   if (made.ok()) return known.window = *std::move(made);
-  if (made.status().code() != Code::kUnavailable && made.status().code() != Code::kUnimplemented) return made.status();
+  if (made.status().code() != hir::Code::kUnavailable && made.status().code() != hir::Code::kUnimplemented)
+    return made.status();
   known.refused_bytes = bytes;
   return std::shared_ptr<const comm::Window>();
 }

@@ -28,8 +28,6 @@ using fusion::StreamMap;
 using ir::Op;
 using ir::Value;
 
-bool IsTensor(const Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
-
 // The loop that an op is to run in.
 struct Streamed {
   std::vector<StreamAxis> axes;  // The outermost first.

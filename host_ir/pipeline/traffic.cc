@@ -19,10 +19,8 @@ using ir::Op;
 using ir::Value;
 using segment::MinCut;
 
-bool IsTensor(const Value* value) { return value->type->kind == ir::TypeKind::kTensor; }
-
 const ir::Expr* StoredBytes(ir::ExprPool& pool, const Value& value) {
-  if (!IsTensor(&value)) return pool.Const(0);
+  if (!IsTensor(value)) return pool.Const(0);
   const ir::Expr* bytes = pool.Const(DTypeBytes(value.type->dtype));
   for (const ir::Axis& axis : value.type->axes) {
     if (axis.kind == ir::AxisKind::kIteration) bytes = pool.Mul(bytes, pool.Import(axis.extent));
@@ -119,7 +117,7 @@ class Floor {
   // `value` is in memory when all is over.
   void Need(const Value* value) {
     const Value* const memory = MemoryOf(value);
-    if (IsComputed(memory) && IsTensor(memory)) needed_.insert(memory);
+    if (IsComputed(memory) && IsTensor(*memory)) needed_.insert(memory);
   }
 
   void Visit(Op& op) {
@@ -128,7 +126,7 @@ class Floor {
     int pass = 0;
     std::set<const Value*> roots;
     for (const Value* operand : op.operands) {
-      if (!IsTensor(operand)) continue;
+      if (!IsTensor(*operand)) continue;
       pass = std::max(pass, PassOf(operand));
       roots.insert(Root(operand));
     }
@@ -143,7 +141,7 @@ class Floor {
     }
     for (const Value* root : roots) read_in_[root].insert(pass);
     for (Value* operand : op.operands) {
-      if (IsTensor(operand)) readers_[operand].push_back(&op);
+      if (IsTensor(*operand)) readers_[operand].push_back(&op);
     }
     const bool ends_pass = Terms(op) > kPassElements;
     for (const Value* result : op.results) {
@@ -187,7 +185,7 @@ class Floor {
     for (size_t i = 0; i < known.size(); ++i) {
       if (!IsComputed(known[i])) continue;
       for (const Value* operand : known[i]->def->operands) {
-        if (IsTensor(operand)) cut.AddOperand(nodes.at(known[i]), node_of(Root(operand)));
+        if (IsTensor(*operand)) cut.AddOperand(nodes.at(known[i]), node_of(Root(operand)));
       }
     }
     return cut.Solve().cost;

@@ -32,8 +32,6 @@ using base::Cat;
 using fusion::FusionOp;
 using fusion::Placement;
 
-bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
-
 class Localizer {
  public:
   Localizer(const ir::Graph& global, const LocalizeOptions& options)

@@ -38,7 +38,7 @@ using fusion::FusionOp;
 using ir::Op;
 using ir::Value;
 
-std::vector<const ir::Expr*> ExtentsOf(const Value& value) {
+std::vector<const ir::Expr*> ExtentExprsOf(const Value& value) {
   std::vector<const ir::Expr*> extents;
   for (const ir::Axis& axis : ir::ValueAxes(*value.type)) extents.push_back(axis.extent);
   return extents;
@@ -130,13 +130,13 @@ class Rings {
 
   // Whether its chunks lie one behind the other.
   static bool IsOuter(const Value& value, size_t axis) {
-    const std::vector<const ir::Expr*> extents = ExtentsOf(value);
+    const std::vector<const ir::Expr*> extents = ExtentExprsOf(value);
     return std::all_of(extents.begin(), extents.begin() + static_cast<ptrdiff_t>(axis),
                        [](const ir::Expr* extent) { return extent->IsConst(1); });
   }
 
   static bool IsPartOf(const Value& part, const Value& whole, size_t axis) {
-    std::vector<const ir::Expr*> a = ExtentsOf(part), b = ExtentsOf(whole);
+    std::vector<const ir::Expr*> a = ExtentExprsOf(part), b = ExtentExprsOf(whole);
     if (a.size() != b.size()) return false;
     a[axis] = b[axis] = nullptr;
     return a == b;
@@ -186,7 +186,7 @@ class Rings {
                moved != nullptr && fusion::CodeOf(*moved) == FusionOp::kReshape) {
       ops.push_back(op = moved);
     }
-    std::vector<const ir::Expr*> chunk = ExtentsOf(*op->results[0]), whole = ExtentsOf(partial);
+    std::vector<const ir::Expr*> chunk = ExtentExprsOf(*op->results[0]), whole = ExtentExprsOf(partial);
     chunk.erase(chunk.begin());
     whole[axis] = chunk[axis];
     if (chunk != whole) return std::nullopt;
@@ -209,7 +209,7 @@ class Rings {
 
   static std::optional<int64_t> BytesOf(const Value& value) {
     std::optional<int64_t> bytes = DTypeBytes(value.type->dtype);
-    for (const ir::Expr* extent : ExtentsOf(value)) {
+    for (const ir::Expr* extent : ExtentExprsOf(value)) {
       if (!extent->IsConst()) return std::nullopt;
       if (bytes) bytes = base::CheckedMul(*bytes, extent->value);
     }
@@ -434,7 +434,7 @@ class Rings {
     ir::ExprPool& pool = graph_.exprs();
     const ir::Expr* place = pool.Symbol(CoordinateOf(*call.keys.mesh, call.keys.dim));
     if (steps > 0) place = pool.Mod(pool.Add(place, pool.Const(call.ways() - steps)), pool.Const(call.ways()));
-    return pool.Mul(place, ExtentsOf(*call.keys.part)[KeyAxis(*call.keys.part)]);
+    return pool.Mul(place, ExtentExprsOf(*call.keys.part)[KeyAxis(*call.keys.part)]);
   }
 
   void Emit(const Call& call, fusion::Replacements& replaced) {

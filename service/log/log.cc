@@ -22,7 +22,7 @@ std::string Formatted(spdlog::formatter& formatter, const spdlog::details::log_m
   return fmt::to_string(line);
 }
 
-std::string Missing(int64_t lines) {
+std::string MissingLines(int64_t lines) {
   spdlog::pattern_formatter formatter;
   const std::string text =
       base::Cat("log dropped_lines=", lines, " error=\"nobody took them from standard output in time\"");
@@ -31,7 +31,7 @@ std::string Missing(int64_t lines) {
 
 // Never destroyed: threads log until the process ends.
 LineQueue& Queue() {
-  static LineQueue& queue = *new LineQueue(STDOUT_FILENO, kLogBytesMax, Missing);
+  static LineQueue& queue = *new LineQueue(STDOUT_FILENO, kLogBytesMax, MissingLines);
   return queue;
 }
 

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 // Changes are watched; so long after the look before there is one anyway.
 constexpr milliseconds kLookEvery{1200};
 constexpr milliseconds kLookAgain{250};  // Where something is missing: a head, or etcd.
-constexpr int kSayWaitingMs = 5000;
+constexpr int kSayEtcdWaitingMs = 5000;
 // So long a request waits for etcd, which a head can be without.
 constexpr milliseconds kWrittenWithin{2000};
 
@@ -105,7 +105,7 @@ void Membership::Loop() {
 Status Membership::WaitRegistered(int interrupt_fd, const Waiting& waiting) {
   for (;;) {
     pollfd fds[2] = {{interrupt_fd, POLLIN, 0}, {changed_.fd(), POLLIN, 0}};
-    const int ready = poll(fds, 2, kSayWaitingMs);
+    const int ready = poll(fds, 2, kSayEtcdWaitingMs);
     std::string why;
     {
       const std::scoped_lock lock(mutex_);

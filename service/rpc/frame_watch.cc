@@ -46,7 +46,7 @@ Table& AllWatched() {
 std::atomic<bool> any_watched = false;
 std::atomic<int64_t> say_at_ns = 0;
 
-Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 // Null: nobody asked for it, or it is the number of another by now.
 std::shared_ptr<Watched> Find(int fd) {

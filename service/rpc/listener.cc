@@ -33,11 +33,11 @@ static_assert(kPreface.size() == Listener::kMemoryPreface.size());
 // 5.1). Its third byte, the version's second, and its length are anything.
 constexpr std::array<int, 6> kClientHello = {0x16, 0x03, -1, -1, -1, 0x01};
 constexpr milliseconds kTryAgain = milliseconds(50);
-constexpr std::chrono::seconds kBetweenLines = std::chrono::seconds(1);
+constexpr std::chrono::seconds kBetweenRefusals = std::chrono::seconds(1);
 constexpr int kAtOnce = 64;  // Accepted before those who have come already are looked at.
 constexpr std::string_view kPeerPrefix = "fd:";
 
-Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 base::Fd Reserve() { return base::Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -196,7 +196,7 @@ bool Listener::AcceptWithoutDescriptor(int listening) {
 void Listener::Refuse(std::string_view why) {
   ++refused_;
   if (Now() < say_refused_at_) return;
-  say_refused_at_ = Now() + kBetweenLines;
+  say_refused_at_ = Now() + kBetweenRefusals;
   spdlog::warn("connections refused={} since the start={} error={}", refused_ - refused_said_, refused_.load(),
                base::Quoted(why));
   refused_said_ = refused_;

@@ -18,7 +18,7 @@ namespace pb = ::hostir::v1;
 using base::Cat;
 using std::chrono::milliseconds;
 
-constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
+constexpr base::Nanos kProbeSendTimeout = std::chrono::seconds(2);
 
 Status Unusable(std::string_view text, std::string_view why) {
   return InvalidArgument(Cat(text, ": want cpu:N with N from 1 to ", kDevicesMax,
@@ -51,7 +51,7 @@ Result<pb::Probed> Ask(const DeviceRequest& request, const ProbeOptions& options
     return Unavailable(
         Cat("the process that looked for devices ", process.Ended(milliseconds(200)).value_or("ended its socket")));
   };
-  if (!channel.Send(message.SerializeAsString(), {}, kSendTimeout).ok()) return ended();
+  if (!channel.Send(message.SerializeAsString(), {}, kProbeSendTimeout).ok()) return ended();
   pollfd readable = {channel.fd(), POLLIN, 0};
   const int64_t timeout_ms = std::chrono::ceil<milliseconds>(options.timeout).count();
   if (poll(&readable, 1, static_cast<int>(timeout_ms)) <= 0) {

@@ -34,7 +34,7 @@ constexpr base::Nanos kDumpTimeout = milliseconds(300);
 constexpr base::Nanos kAskEvery = std::chrono::seconds(1);  // What the ranks of a call are at.
 constexpr base::Nanos kExitTimeout = std::chrono::seconds(2);
 
-base::Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 timespec ToTimespec(base::Nanos timeout) {
   const int64_t ns = std::max<int64_t>(timeout.count(), 0);

@@ -18,8 +18,8 @@ namespace pb = ::hostir::v1;
 using std::chrono::milliseconds;
 
 // A process that is killed has its socket closed before it ends: on a machine with much to do long before.
-constexpr base::Nanos kEndAfterSocket = std::chrono::seconds(1);
-constexpr base::Nanos kSendTimeout = std::chrono::seconds(2);
+constexpr base::Nanos kPlannerEndAfterSocket = std::chrono::seconds(1);
+constexpr base::Nanos kPlannerSendTimeout = std::chrono::seconds(2);
 constexpr std::chrono::seconds kRestartPause(1);
 
 // Planners that may die of something else while they have one program.
@@ -30,7 +30,7 @@ bool IsFromOutside(int signal) {
   return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
 }
 
-base::Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 }  // namespace
 
@@ -97,7 +97,7 @@ void PlannerProcess::Watch(int wake_fd, const Ended& ended) {
 
 PlannerProcess::Outcome PlannerProcess::Died(const Task& task, std::string_view fallback) {
   Outcome outcome;
-  outcome.how = process_.Ended(kEndAfterSocket).value_or(std::string(fallback));
+  outcome.how = process_.Ended(kPlannerEndAfterSocket).value_or(std::string(fallback));
   const bool killed = IsFromOutside(process_.signal());
   outcome.of_memory = process_.exit_code() == kExitOutOfMemory;
   Stop();
@@ -142,7 +142,7 @@ PlannerProcess::Outcome PlannerProcess::Ask(const Task& task, const Listener& li
   if (options_.links) *make_plan.mutable_links() = options_.links();
   for (const auto& [symbol, value] : task.sizes) (*make_plan.mutable_sizes())[symbol] = value;
   const base::Nanos deadline = Now() + task.timeout;
-  if (!channel_->Send(message.SerializeAsString(), {}, kSendTimeout).ok()) return Died(task, "it does not read");
+  if (!channel_->Send(message.SerializeAsString(), {}, kPlannerSendTimeout).ok()) return Died(task, "it does not read");
   listener.sent();
   return Await(task, listener, deadline, begun);
 }

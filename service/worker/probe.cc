@@ -15,7 +15,7 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-constexpr base::Nanos kSendTimeout = std::chrono::seconds(10);
+constexpr base::Nanos kProbeSendTimeout = std::chrono::seconds(10);
 constexpr int64_t kTrialBytes = int64_t{64} << 20;  // Enough to see that the device gives memory.
 
 void SetError(const Status& status, pb::Error* error) {
@@ -71,7 +71,7 @@ void ServeProbe(base::Fd socket, const rank::Backends& backends) {
   if (!received.ok() || !message.ParseFromString((*received)->bytes) || !message.has_probe()) _exit(1);
   pb::FromWorker answer;
   *answer.mutable_probed() = Probe(backends, message.probe());
-  _exit(channel.Send(answer.SerializeAsString(), {}, kSendTimeout).ok() ? 0 : 1);
+  _exit(channel.Send(answer.SerializeAsString(), {}, kProbeSendTimeout).ok() ? 0 : 1);
 }
 
 }  // namespace hir::service

@@ -35,7 +35,7 @@ Outcome RunOnce(ProgramSession& session, Samples* samples) {
   return freed.ok() ? Outcome() : session.connection().Failed(freed, false);
 }
 
-std::vector<std::string> Row(const char* name, const std::vector<double>& values) {
+std::vector<std::string> QuartileRow(const char* name, const std::vector<double>& values) {
   const base::Quartiles q = base::QuartilesOf(values);
   return {name, Short(q.low), Short(q.median), Short(q.high)};
 }
@@ -47,11 +47,11 @@ std::string Text(ProgramSession& session, const Samples& samples, double first_m
              Bytes(session.upload_bytes()), " in ", Short(session.upload_ms()), " ms; first run ", Short(first_ms),
              " ms; then ", Counted(std::ssize(samples.request), "run"), "\n\n",
              Table({{"ms a run", "lower quartile", "median", "upper quartile"},
-                    Row("request to answer", samples.request),
-                    Row("on the devices", samples.devices)}));
+                    QuartileRow("request to answer", samples.request),
+                    QuartileRow("on the devices", samples.devices)}));
 }
 
-std::string List(const std::vector<double>& values) {
+std::string ListOf(const std::vector<double>& values) {
   std::vector<std::string> texts;
   for (const double value : values) texts.push_back(base::FormatDouble(value));
   return Cat("[", base::Join(texts, ", "), "]");
@@ -65,9 +65,10 @@ std::string Json(ProgramSession& session, const Samples& samples, double first_m
              ",\n  \"device_kind\": ", base::Quoted(event.device_kind()), ",\n  \"num_devices\": ", event.num_devices(),
              ",\n  \"compile_ms\": ", session.compile_ms(), ",\n  \"upload_bytes\": ", session.upload_bytes(),
              ",\n  \"upload_ms\": ", session.upload_ms(), ",\n  \"first_run_ms\": ", first_ms,
-             ",\n  \"request_quartiles_ms\": ", List({request.low, request.median, request.high}),
-             ",\n  \"devices_quartiles_ms\": ", List({devices.low, devices.median, devices.high}),
-             ",\n  \"request_ms\": ", List(samples.request), ",\n  \"devices_ms\": ", List(samples.devices), "\n}\n");
+             ",\n  \"request_quartiles_ms\": ", ListOf({request.low, request.median, request.high}),
+             ",\n  \"devices_quartiles_ms\": ", ListOf({devices.low, devices.median, devices.high}),
+             ",\n  \"request_ms\": ", ListOf(samples.request), ",\n  \"devices_ms\": ", ListOf(samples.devices),
+             "\n}\n");
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Status CheckClient(const std::string& name) {
                              ": want letters, digits and -._@, not ca, server or node: files are named by it"));
 }
 
-void Add(const std::string& name, const service::Issued& issued, std::vector<File>& files) {
+void AddIssued(const std::string& name, const service::Issued& issued, std::vector<File>& files) {
   files.push_back({name + ".pem", issued.cert});
   files.push_back({name + ".key", issued.key});
 }
@@ -51,19 +51,19 @@ Result<std::vector<File>> MakeFiles(const std::vector<std::string>& servers, con
                                     const std::vector<std::string>& nodes, int64_t days) {
   HIR_ASSIGN(const auto authority, service::Authority::Make(std::string(kAuthorityName), days));
   std::vector<File> files;
-  Add("ca", authority->own(), files);
+  AddIssued("ca", authority->own(), files);
   auto server = authority->Issue(servers, service::TlsSide::kServer, days);
   if (!server.ok()) return server.status().WithContext("--server");
-  Add("server", *server, files);
+  AddIssued("server", *server, files);
   if (!nodes.empty()) {
     auto node = authority->Issue(nodes, service::TlsSide::kNode, days);
     if (!node.ok()) return node.status().WithContext("--node");
-    Add("node", *node, files);
+    AddIssued("node", *node, files);
   }
   for (const std::string& client : clients) {
     HIR_TRY(CheckClient(client));
     HIR_ASSIGN(const service::Issued issued, authority->Issue({&client, 1}, service::TlsSide::kClient, days));
-    Add(client, issued, files);
+    AddIssued(client, issued, files);
   }
   return files;
 }

@@ -34,7 +34,7 @@ Probe Products(int64_t count, int64_t ranks) {
           .text = Cat(text, "  return %c", count == 1 ? "" : ", %d", "\n}\n")};
 }
 
-Probe Memory(int64_t elements, int64_t ranks) {
+Probe OfMemory(int64_t elements, int64_t ranks) {
   return {.kind = Probe::Kind::kMemory,
           .name = Cat("memory ", 8 * elements, " bytes"),
           .text = Cat(Mesh("m", ranks, 0), "fusion @memory(%x: f32[", elements,
@@ -79,7 +79,7 @@ std::vector<Probe> ProbesFor(const codegen::Target& target, int64_t ranks) {
   std::vector<Probe> probes = {Products(1, ranks), Products(kChained, ranks)};
   const std::vector<int64_t> elements = {1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 27};
   for (const int64_t n : elements) {
-    if (gpu || n <= 1 << 21) probes.push_back(Memory(n, ranks));
+    if (gpu || n <= 1 << 21) probes.push_back(OfMemory(n, ranks));
   }
   for (const std::string_view dtype : {"f32", "bf16", "tf32"}) {
     if (!gpu && dtype == "tf32") continue;

@@ -8,14 +8,14 @@
 namespace hir::codegen::cpu {
 
 namespace {
-constexpr std::string_view kMagic = "hostir-cpu-2";
+constexpr std::string_view kArtifactMagic = "hostir-cpu-2";
 }  // namespace
 
 // Lines: magic, cpu, features, vector bytes, number of kernels, a grain and the bytes of an object each, then the
 // objects to the end. REQUIRES: as many objects as grains.
 std::string Pack(const Code& code) {
-  std::string out = base::Cat(kMagic, "\n", code.target.cpu, "\n", code.target.features, "\n", code.target.vector_bytes,
-                              "\n", code.grains.size(), "\n");
+  std::string out = base::Cat(kArtifactMagic, "\n", code.target.cpu, "\n", code.target.features, "\n",
+                              code.target.vector_bytes, "\n", code.grains.size(), "\n");
   for (size_t i = 0; i < code.grains.size(); ++i) base::Append(out, code.grains[i], "\n", code.objects[i].size(), "\n");
   for (const std::string& object : code.objects) out += object;
   return out;
@@ -35,7 +35,7 @@ Result<Code> Unpack(std::string_view bytes) {
     return value && *value >= low && *value <= high ? value : std::nullopt;
   };
   const Status bad = InvalidArgument("these bytes are no CPU kernels of this version");
-  if (line() != kMagic) return bad;
+  if (line() != kArtifactMagic) return bad;
   Code code;
   const auto cpu = line();
   const auto features = line();

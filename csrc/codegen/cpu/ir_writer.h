@@ -30,6 +30,8 @@ Ty TypeOf(DType dtype);
 // The same in memory: bool is i8.
 Ty MemoryTypeOf(DType dtype);
 int BytesOf(Ty type);
+// A line of the caches.
+inline constexpr int kLineBytes = 64;
 std::string TypeText(Ty type, int lanes);  // "<16 x float>"
 std::string Suffix(Ty type, int lanes);    // "v16f32", "f32": of intrinsic names.
 

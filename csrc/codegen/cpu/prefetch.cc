@@ -28,7 +28,6 @@
 namespace hir::codegen::cpu {
 namespace {
 
-constexpr int kLineBytes = 64;
 constexpr size_t kPrefetchedMax = 4;
 constexpr size_t kLongBody = 24;  // Instructions a vector; of fewer the core has enough under way.
 constexpr int64_t kAheadBytes = 2048;

@@ -16,7 +16,6 @@ using ir::Expr;
 namespace {
 
 constexpr int64_t kStreamedRun = 256;  // Bytes of one run of a loop: some lines, most of them whole.
-constexpr int64_t kLineBytes = 64;
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "csrc/base/text.h"
 #include "csrc/codegen/cpu/artifact.h"
 #include "csrc/codegen/cpu/cpu.h"
+#include "csrc/codegen/cpu/ir_writer.h"
 #include "csrc/device/host/host_kernel.h"
 
 namespace hir::codegen::cpu {
@@ -19,7 +20,6 @@ using base::Cat;
 // faster than what a large output meets. Stores past it took .9 to 1.1 of their time on a Xeon, 2.8 to 3.2 on a Zen 4,
 // where they pay; the limit is far from both.
 constexpr int64_t kMeasuredBytes = int64_t{8} << 20;
-constexpr int64_t kLineBytes = 64;
 constexpr double kSlowdownMax = 8;
 
 // A kernel `name` that writes bytes [begin, end) of its only tensor, a line at a time.

@@ -34,7 +34,7 @@ using base::Cat;
 
 namespace {
 
-constexpr int64_t kUnknown = 1024;
+constexpr int64_t kUnknownCarried = 1024;
 constexpr int kBulkStages = 3;
 constexpr int64_t kBytesAhead = 40 << 10;      // Of a multiprocessor, by copies; more is slower.
 constexpr int64_t kCopiedRow = 256;            // Vectors of 16 bytes.
@@ -710,7 +710,7 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   std::vector<Loop> columns;
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) continue;
-    nv = SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown / s.lanes);
+    nv = SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknownCarried / s.lanes);
     const std::vector<Loop> own = WithLast(phase.loops, s.vector);
     if (!columns.empty()) {
       same = same && std::ranges::equal(own, columns, {}, &Loop::variable, &Loop::variable);

@@ -10,7 +10,6 @@ namespace {
 
 using fusion::Element;
 
-constexpr int kLanesMax = 8;
 constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
 constexpr int64_t kAnyTileMin = 8;
 // Of a flat loop: shifted inputs are read an element at a time, and still its vectors pay.
@@ -19,7 +18,6 @@ constexpr int64_t kThreadRow = 16;
 constexpr int64_t kThreadRowOfMany = 64;  // Where threads of a vector each are several times as many as run at once.
 constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
-constexpr int64_t kUnknown = 4096;
 constexpr int kThreadsThatHide = 256;  // Of a multiprocessor, the latency of what each reads, several vectors at once.
 
 // How many accesses are contiguous along each variable, larger tensors counting more. Of a region with reductions

@@ -21,16 +21,14 @@ namespace hir::codegen::gpu {
 using base::Cat;
 
 namespace {
-constexpr int kThreads = 512;
+constexpr int kColumnThreads = 512;
 constexpr int kWidth = 32;
 constexpr int kWidthMin = 8;
 constexpr int kWidthMinInCache = 2;  // 32 bytes, a sector.
 constexpr int kThreadsOfShortRows = 128;
 constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
-constexpr int kVectorsHeld = 12;  // Of 4 registers each.
-constexpr int64_t kUnknown = 4096;
-constexpr int kLanesMax = 8;
+constexpr int kVectorsHeld = 12;
 constexpr int64_t kFewSteps = 4;  // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.
@@ -98,7 +96,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
   const bool few = s.width <= kWidthMin && is_constant && blocks.Of(s.width) * 2 < plan.target.multiprocessors;
-  int height = (few ? 2 * kThreads : kThreads) / s.width;
+  int height = (few ? 2 * kColumnThreads : kColumnThreads) / s.width;
   while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   // In run_any rows of threads are wider, by the lanes.
   if (!std::has_single_bit(static_cast<unsigned>(s.width)))
@@ -112,7 +110,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   s.ahead = is_constant && s.lanes == 1 && trips <= kFewSteps * height * s.unroll;
   s.stream = LoopingPhases(region) == 1;
   // Read once, where few vectors a thread hold all rows and where that is known.
-  const int64_t rows_of_threads = kThreads / kWidthMin;
+  const int64_t rows_of_threads = kColumnThreads / kWidthMin;
   const bool is_known = is_constant && std::ranges::all_of(region.phases, [&](const Phase& phase) {
                           return em.indices.TripsOf(phase.loops)->IsConst();
                         });
@@ -120,7 +118,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
       trips <= rows_of_threads * kVectorsHeld) {
     s.held = true;
     s.width = kWidthMin;
-    s.threads = kThreads;
+    s.threads = kColumnThreads;
     s.unroll = static_cast<int>((trips + rows_of_threads - 1) / rows_of_threads);
   }
   s.ctas_per_sm = s.lanes > 1 && !s.held ? std::clamp(1024 / s.threads, 1, 16) : 1;

@@ -13,9 +13,9 @@ namespace {
 
 using base::Cat;
 
-constexpr int64_t kTile = 64;  // Rows, and columns, of a CTA.
-constexpr int kDepth = 16;     // Of factors in shared memory.
-constexpr int kThreads = 256;  // Each makes 4 rows and 4 columns.
+constexpr int64_t kProductTile = 64;  // Rows, and columns, of a CTA.
+constexpr int kDepth = 16;            // Of factors in shared memory.
+constexpr int kProductThreads = 256;  // Each makes 4 rows and 4 columns.
 
 constexpr std::string_view kBody = R"(
 struct Args {
@@ -102,12 +102,12 @@ Source EmitGroupedProduct(DType dtype, DType index) {
   Source source = {.prelude = std::string(kIntrinsics), .parts = {}, .kernels = {}, .caps = {}, .tunings = {}};
   for (size_t k = 0; k < kGroupedProductKernels.size(); ++k) {
     source.parts.push_back(Cat("#undef TILE\n#undef THREADS\n#undef DEPTH\n#undef OUTER\n#undef NAME\n#define TILE ",
-                               kTile, "\n#define THREADS ", kThreads, "\n#define DEPTH ", kDepth, "\n#define OUTER ", k,
-                               "\n#define NAME k", k, "\n", DefinitionsOf(dtype, index), "namespace of", k, " {", kBody,
-                               "}\n"));
-    source.kernels.push_back({.threads = kThreads, .items_per_cta = 1, .num_slots = kSlots});
+                               kProductTile, "\n#define THREADS ", kProductThreads, "\n#define DEPTH ", kDepth,
+                               "\n#define OUTER ", k, "\n#define NAME k", k, "\n", DefinitionsOf(dtype, index),
+                               "namespace of", k, " {", kBody, "}\n"));
+    source.kernels.push_back({.threads = kProductThreads, .items_per_cta = 1, .num_slots = kSlots});
     source.caps.push_back(1);
-    source.tunings.push_back({.schedule = kGroupedProductKernels[k], .threads = kThreads});
+    source.tunings.push_back({.schedule = kGroupedProductKernels[k], .threads = kProductThreads});
   }
   return source;
 }
@@ -115,7 +115,8 @@ Source EmitGroupedProduct(DType dtype, DType index) {
 GroupedProductLaunch LaunchOf(const library::GroupedProduct& product, int64_t a, int64_t b, int64_t ends,
                               int64_t output) {
   const library::GroupedProduct& p = product;
-  const int64_t row_tiles = base::CeilDiv(p.outer ? p.k : p.rows, kTile), column_tiles = base::CeilDiv(p.n, kTile);
+  const int64_t row_tiles = base::CeilDiv(p.outer ? p.k : p.rows, kProductTile),
+                column_tiles = base::CeilDiv(p.n, kProductTile);
   return {p.outer ? 1 : 0,
           {a,         b,           ends,       output,         p.rows,       p.k,
            p.n,       p.groups,    p.first,    p.next_end,     p.a.row,      p.a.column,

@@ -11,9 +11,9 @@ namespace {
 
 using base::Cat;
 
-constexpr int kTile = 1024;  // Updates, a thread each.
-constexpr int kThreads = 256;
-constexpr int kAxes = static_cast<int>(ir::kAxesMax);
+constexpr int kUpdateTile = 1024;  // Updates, a thread each.
+constexpr int kUpdateThreads = 256;
+constexpr int kUpdateAxes = static_cast<int>(ir::kAxesMax);
 constexpr int64_t kPlace = sizeof(int64_t);  // The number of an update, or of a row.
 
 // In `row` the row of each update, or its complement where one before it in the tile has the same.
@@ -101,8 +101,8 @@ int64_t ElementsOf(const library::IndexSum& sum) {
 
 Source EmitIndexSum(DType dtype, DType index) {
   const std::string begin =
-      Cat("#undef TILE\n#undef THREADS\n#undef AXES\n", "#define TILE ", kTile, "\n#define THREADS ", kThreads,
-          "\n#define AXES ", kAxes, "\n", DefinitionsOf(dtype, index));
+      Cat("#undef TILE\n#undef THREADS\n#undef AXES\n", "#define TILE ", kUpdateTile, "\n#define THREADS ",
+          kUpdateThreads, "\n#define AXES ", kUpdateAxes, "\n", DefinitionsOf(dtype, index));
   Source source = {.prelude = std::string(kIntrinsics), .parts = {}, .kernels = {}, .caps = {}, .tunings = {}};
   const auto add = [&](std::string_view text, int threads, int64_t items_per_cta, int num_slots) {
     source.parts.push_back(Cat(begin, "namespace of", source.parts.size(), " {", text, "}\n"));
@@ -110,9 +110,9 @@ Source EmitIndexSum(DType dtype, DType index) {
     source.caps.push_back(1);
     source.tunings.push_back({.schedule = kIndexSumKernels[source.tunings.size()], .threads = threads});
   };
-  add(kLinks, kTile, kTile, 6);
-  add(kHeads, kTile, 1, 4);
-  add(kSums, kThreads, kThreads, 12 + 3 * kAxes);
+  add(kLinks, kUpdateTile, kUpdateTile, 6);
+  add(kHeads, kUpdateTile, 1, 4);
+  add(kSums, kUpdateThreads, kUpdateThreads, 12 + 3 * kUpdateAxes);
   return source;
 }
 
@@ -136,11 +136,11 @@ std::vector<IndexSumLaunch> LaunchesOf(const library::IndexSum& sum, int64_t upd
                       sum.columns.to, sum.from_next, sum.to_next, std::ssize(sum.outer)},
                      elements});
   const size_t first = sums.args.size();
-  sums.args.resize(first + 3 * size_t{kAxes});
+  sums.args.resize(first + 3 * size_t{kUpdateAxes});
   for (size_t k = 0; k < sum.outer.size(); ++k) {
     sums.args[first + k] = sum.outer[k].extent;
-    sums.args[first + kAxes + k] = sum.outer[k].from;
-    sums.args[first + 2 * kAxes + k] = sum.outer[k].to;
+    sums.args[first + kUpdateAxes + k] = sum.outer[k].from;
+    sums.args[first + 2 * kUpdateAxes + k] = sum.outer[k].to;
   }
   return launches;
 }

@@ -18,7 +18,7 @@ using base::Cat;
 namespace {
 
 constexpr int64_t kSegmentBytes = 128;  // Neighbours that are written together whatever the order.
-constexpr int64_t kUnknown = 64;
+constexpr int64_t kUnknownInner = 64;
 constexpr int64_t kItemsOfRows = 4;  // Rows of as many CTAs waste an eighth of one, in the mean.
 
 // Loops in the order in which the tensor that is read most widely lies: what several outputs read is then read by
@@ -35,7 +35,7 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
     const auto at = [&](int variable) {
       const auto value = ir::Evaluate(offset, [&](std::string_view symbol) -> std::optional<int64_t> {
         const int v = VariableOf(symbol);
-        return v < 0 ? kUnknown : v == variable ? 1 : 0;
+        return v < 0 ? kUnknownInner : v == variable ? 1 : 0;
       });
       return value.ok() ? *value : 0;
     };

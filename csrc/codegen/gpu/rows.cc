@@ -29,7 +29,6 @@ using fusion::Prim;
 
 namespace {
 
-constexpr int64_t kUnknown = 4096;
 constexpr int kRegisterFile = 65536;      // Of a multiprocessor.
 constexpr int64_t kEarlyVectorsMax = 16;  // Of a thread, all loaded before the first is used.
 constexpr int kScalarsInFlight = 8;

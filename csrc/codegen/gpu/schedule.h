@@ -59,6 +59,10 @@ struct Schedule {
 // What sizes choose: the trip counts of loops, in the first iteration of those around them, or `otherwise` where
 // unknown.
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
+// What an extent is taken for whose size is not at hand.
+inline constexpr int64_t kUnknown = 4096;
+// The most elements of a vector: 16 bytes of the narrowest.
+inline constexpr int kLanesMax = 8;
 // No size is in it, loop variables may be.
 bool IsConstant(const ir::Expr* expr);
 

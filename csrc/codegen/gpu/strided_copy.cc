@@ -11,8 +11,8 @@ namespace {
 
 using base::Cat;
 
-constexpr int kThreads = 256;
-constexpr int kAxes = static_cast<int>(ir::kAxesMax) + 2;
+constexpr int kCopyThreads = 256;
+constexpr int kCopyAxes = static_cast<int>(ir::kAxesMax) + 2;
 
 constexpr std::string_view kText = R"(
 struct Args {
@@ -47,24 +47,25 @@ KERNEL(k0, THREADS, 1) {
 Source EmitStridedCopy(int64_t bytes) {
   const std::string_view stored = bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64";
   Source source = {.prelude = std::string(kIntrinsics), .parts = {}, .kernels = {}, .caps = {}, .tunings = {}};
-  source.parts.push_back(Cat("#undef THREADS\n#undef STORED\n#undef AXES\n#define THREADS ", kThreads,
-                             "\n#define STORED ", stored, "\n#define AXES ", kAxes, "\nnamespace of0 {", kText, "}\n"));
-  source.kernels.push_back({.threads = kThreads, .items_per_cta = kThreads, .num_slots = 4 + 3 * kAxes});
+  source.parts.push_back(Cat("#undef THREADS\n#undef STORED\n#undef AXES\n#define THREADS ", kCopyThreads,
+                             "\n#define STORED ", stored, "\n#define AXES ", kCopyAxes, "\nnamespace of0 {", kText,
+                             "}\n"));
+  source.kernels.push_back({.threads = kCopyThreads, .items_per_cta = kCopyThreads, .num_slots = 4 + 3 * kCopyAxes});
   source.caps.push_back(1);
-  source.tunings.push_back({.schedule = kStridedCopyKernel, .threads = kThreads});
+  source.tunings.push_back({.schedule = kStridedCopyKernel, .threads = kCopyThreads});
   return source;
 }
 
 StridedCopyLaunch LaunchOf(int64_t to, std::span<const int64_t> to_strides, int64_t from,
                            std::span<const int64_t> from_strides, std::span<const int64_t> shape) {
-  HIR_CHECK(std::ssize(shape) <= kAxes && shape.size() == to_strides.size() && shape.size() == from_strides.size());
+  HIR_CHECK(std::ssize(shape) <= kCopyAxes && shape.size() == to_strides.size() && shape.size() == from_strides.size());
   int64_t elements = 1;
   for (const int64_t extent : shape) elements *= extent;
   StridedCopyLaunch launch = {.args = {from, to, elements, std::ssize(shape)}, .grid = elements};
   const size_t first = launch.args.size();
-  launch.args.resize(first + 3 * size_t{kAxes});
+  launch.args.resize(first + 3 * size_t{kCopyAxes});
   const auto fill = [&](size_t array, std::span<const int64_t> values) {
-    std::ranges::copy(values, launch.args.begin() + static_cast<std::ptrdiff_t>(first + array * kAxes));
+    std::ranges::copy(values, launch.args.begin() + static_cast<std::ptrdiff_t>(first + array * kCopyAxes));
   };
   fill(0, shape);
   fill(1, from_strides);

@@ -18,19 +18,18 @@ namespace hir::codegen::gpu {
 using base::Cat;
 
 namespace {
-constexpr int kThreads = 256;
+constexpr int kTileThreads = 256;
 constexpr int kEach = 4;
 constexpr int kSide = 32;
-constexpr int64_t kUnknown = 4096;
 constexpr int64_t kLong = int64_t{1} << 20;  // Of longer sides the last tile does not count.
 }  // namespace
 
 void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kTiled;
   s.lanes = 1;
-  s.threads = kThreads;
+  s.threads = kTileThreads;
   s.unroll = kEach;
-  s.items_per_cta = kThreads * kEach;
+  s.items_per_cta = kTileThreads * kEach;
   const auto extent = [&](int variable) {
     const auto loop = std::ranges::find(region.grid, variable, &Loop::variable);
     return std::clamp<int64_t>(SizeOf(loop->end, plan.sizes, kUnknown), 1, kLong);
@@ -38,7 +37,7 @@ void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& s) {
   // The side that leaves least of its tiles empty; the squarest of equals.
   const int64_t along = extent(s.vector), across = extent(s.across);
   const auto covered = [&](int64_t width) {
-    const int64_t height = kThreads * kEach / width;
+    const int64_t height = kTileThreads * kEach / width;
     return base::CeilDiv(along, width) * width * (base::CeilDiv(across, height) * height);
   };
   for (const int width : {kSide, kSide / 2, kSide * 2, kSide / 4, kSide * 4}) {

@@ -15,7 +15,7 @@ namespace hir::codegen::gpu {
 using base::Cat;
 
 namespace {
-constexpr int kThreads = 512;
+constexpr int kTransposedThreads = 512;
 constexpr int kWords = 64;
 constexpr int kVectors = 8;
 }  // namespace
@@ -24,7 +24,7 @@ void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
   s.kind = Schedule::Kind::kTransposed;
   const DType dtype = nest.tensors[static_cast<size_t>(region.phases[0].stores[0].tensor)].dtype;
   s.lanes = static_cast<int>(16 / DTypeBytes(dtype));
-  s.threads = kThreads;
+  s.threads = kTransposedThreads;
   s.ctas_per_sm = 2;
   const int64_t pair = 4 / DTypeBytes(dtype);
   s.unroll = static_cast<int>(pair);

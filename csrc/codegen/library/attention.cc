@@ -19,7 +19,7 @@ DType ComputeTypeOf(DType dtype) { return dtype == DType::kFloat64 ? dtype : DTy
 int64_t ExtentOf(const Tensor& tensor, size_t from_end) {
   return from_end > tensor.shape.size() ? 1 : tensor.shape[tensor.shape.size() - from_end];
 }
-int64_t StrideOf(const Tensor& tensor, size_t from_end) {
+int64_t StrideFromEnd(const Tensor& tensor, size_t from_end) {
   return ExtentOf(tensor, from_end) == 1 ? 0 : tensor.strides[tensor.strides.size() - from_end];
 }
 
@@ -66,10 +66,10 @@ Status CheckOwnAxes(const Part& part, bool broadcasts) {
 // Extents of 1 are left out of `batches`, and of every matrix.
 void SetStrides(const Part& part, const std::vector<int64_t>& extents) {
   part.to->dtype = part.tensor->dtype;
-  part.to->row = StrideOf(*part.tensor, part.own);
-  part.to->column = part.own == 1 ? 0 : StrideOf(*part.tensor, 1);
+  part.to->row = StrideFromEnd(*part.tensor, part.own);
+  part.to->column = part.own == 1 ? 0 : StrideFromEnd(*part.tensor, 1);
   for (size_t axis = extents.size(); axis > 0; --axis) {
-    if (extents[axis - 1] != 1) part.to->batch.push_back(StrideOf(*part.tensor, part.own + axis));
+    if (extents[axis - 1] != 1) part.to->batch.push_back(StrideFromEnd(*part.tensor, part.own + axis));
   }
 }
 

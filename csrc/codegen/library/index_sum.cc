@@ -20,8 +20,6 @@ using base::Cat;
 constexpr int64_t kColumns = 512;         // Sums of one pass over the rows of an index.
 constexpr int64_t kGrainBytes = 1 << 16;  // Read and written by a piece of work, at least: so much takes 10 us.
 
-int64_t StrideOf(const Tensor& tensor, size_t axis) { return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis]; }
-
 }  // namespace
 
 Result<IndexSum> Normalize(const IndexSumDesc& desc) {

@@ -22,6 +22,11 @@ struct Tensor {
   std::vector<int64_t> strides = {};  // In elements; 0 along an axis that is stored once.
 };
 
+// As libraries want it: 0 along an axis of one element, too.
+inline int64_t StrideOf(const Tensor& tensor, size_t axis) {
+  return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis];
+}
+
 struct ProductDesc {
   // "matmul": a, b, as NumPy's, of a matrix b perhaps a bias[n]; "linear": x, w[n, k], perhaps a bias[n]
   std::string op;

@@ -26,8 +26,6 @@ Status CheckExtent(const ProductDesc& desc, const char* what, int64_t got, int64
   return InvalidArgument(Cat(desc.op, ": ", what, " has extent ", got, ", not ", want));
 }
 
-int64_t StrideOf(const Tensor& tensor, size_t axis) { return tensor.shape[axis] == 1 ? 0 : tensor.strides[axis]; }
-
 // Adds the leading `count` axes of the output as batches, with the operands' aligned at the right.
 Status AddBatches(const ProductDesc& desc, size_t count, size_t a_count, size_t b_count, Problem& problem) {
   const Tensor& a = desc.inputs[0];

@@ -8,7 +8,7 @@ namespace {
 
 using base::Cat;
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
+Status InferArg(ir::Graph& graph, ir::Op& op) {
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), axes.size()));
   SetAttr(op, "axis", axis);
@@ -17,7 +17,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
   return SetTensor(graph, op, DType::kInt64, result);
 }
 
-const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
+const Element* DefineArg(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const int64_t axis = op.Int("axis");
   const DType given = op.operands[0]->type->dtype;
   const DType carried = given == DType::kBool ? DType::kInt32 : ComputeDType(given);
@@ -34,7 +34,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   return builder.Reduce(ReduceKind::kMin, again.first, again.trips, place);
 }
 
-ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, std::string_view reduction) {
+ir::Value* DecomposeArg(ir::Builder& builder, const ir::Op& op, std::string_view reduction) {
   ir::Value* x = op.operands[0];
   const std::string name(op.results[0]->name);
   const int64_t axis[] = {op.Int("axis")};
@@ -58,12 +58,12 @@ ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, std::string_view re
 
 }  // namespace
 
-#define PLACE_OF(Name, kEnd, reduction)                                                                           \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); } \
-  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {                           \
-    return Define(builder, op, index, kEnd);                                                                      \
-  }                                                                                                               \
-  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return Decompose(builder, op, reduction); }
+#define PLACE_OF(Name, kEnd, reduction)                                                                              \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return InferArg(graph, op); } \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {                              \
+    return DefineArg(builder, op, index, kEnd);                                                                      \
+  }                                                                                                                  \
+  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return DecomposeArg(builder, op, reduction); }
 PLACE_OF(Argmax, ReduceKind::kMax, "max")
 PLACE_OF(Argmin, ReduceKind::kMin, "min")
 #undef PLACE_OF

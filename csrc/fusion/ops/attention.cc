@@ -73,7 +73,7 @@ size_t NumLeading(const ir::Op& op, size_t operand) {
 
 // --- types ---
 
-Status CheckTypes(const ir::Op& op) {
+Status CheckAttentionTypes(const ir::Op& op) {
   const DType dtype = op.operands[0]->type->dtype;
   if (!IsFloat(dtype)) {
     return InvalidArgument(
@@ -96,7 +96,7 @@ Status CheckTypes(const ir::Op& op) {
   return {};
 }
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
+Status InferAttention(ir::Graph& graph, ir::Op& op) {
   const size_t count = NumForms(op);
   if (op.operands.size() != count && op.operands.size() != count + 1) {
     return InvalidArgument(Cat(op.operands.size(), " operands; it takes q, k, v",
@@ -132,7 +132,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
     axes.resize(batch);
     leading.push_back({&value, std::move(axes)});
   }
-  HIR_TRY(CheckTypes(op));
+  HIR_TRY(CheckAttentionTypes(op));
   HIR_ASSIGN(std::vector<ir::Axis> result, BroadcastAxes(graph, leading));
   const ResultForm& wanted = ResultOf(op);
   for (const Role role : wanted.form->roles) result.push_back({{}, extents[static_cast<size_t>(role)]});
@@ -171,7 +171,7 @@ const ir::Expr* OffsetOf(ir::ExprPool& pool, const ir::Op& op, Role role) {
 
 // --- axes ---
 
-void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
+void AttentionAxes(const ir::Op& op, std::vector<AxisLink>& links) {
   const std::span<const ir::Axis> result = op.results[0]->type->axes;
   for (size_t i = 0; i < op.operands.size(); ++i) {
     const std::vector<ir::Axis> axes = ir::ValueAxes(*op.operands[i]->type);
@@ -201,9 +201,9 @@ void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
 
 // --- by element ---
 
-class Elements {
+class AttentionElements {
  public:
-  Elements(ElementBuilder& builder, const ir::Op& op, Index index)
+  AttentionElements(ElementBuilder& builder, const ir::Op& op, Index index)
       : builder_(builder),
         op_(op),
         leading_(index.first(NumLeading(op))),
@@ -323,9 +323,9 @@ class Elements {
 
 // --- as other ops ---
 
-class Parts {
+class AttentionParts {
  public:
-  Parts(ir::Builder& builder, const ir::Op& op)
+  AttentionParts(ir::Builder& builder, const ir::Op& op)
       : builder_(builder), op_(op), dtype_(op.operands[0]->type->dtype), carried_(ComputeDType(dtype_)) {}
 
   ir::Value* Make() {
@@ -454,18 +454,22 @@ class Parts {
 
 }  // namespace
 
-Status InferAttention(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
-Status InferAttentionGrad(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
+Status InferAttention(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  return InferAttention(graph, op);
+}
+Status InferAttentionGrad(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  return InferAttention(graph, op);
+}
 
-void AxesAttention(const ir::Op& op, std::vector<AxisLink>& links) { Axes(op, links); }
-void AxesAttentionGrad(const ir::Op& op, std::vector<AxisLink>& links) { Axes(op, links); }
+void AxesAttention(const ir::Op& op, std::vector<AxisLink>& links) { AttentionAxes(op, links); }
+void AxesAttentionGrad(const ir::Op& op, std::vector<AxisLink>& links) { AttentionAxes(op, links); }
 
 const Element* DefineAttention(ElementBuilder& builder, const ir::Op& op, Index index) {
-  Elements elements(builder, op, index);
+  AttentionElements elements(builder, op, index);
   return ResultOf(op).form == &kLse ? elements.Lse() : elements.Values();
 }
 const Element* DefineAttentionGrad(ElementBuilder& builder, const ir::Op& op, Index index) {
-  return Elements(builder, op, index).Gradient();
+  return AttentionElements(builder, op, index).Gradient();
 }
 
 bool CountsAlong(const ir::Op& op, size_t axis) {
@@ -530,6 +534,6 @@ bool IsFused(const ir::Op& op) {
   return true;
 }
 
-ir::Value* AttentionAsProducts(ir::Builder& builder, const ir::Op& op) { return Parts(builder, op).Make(); }
+ir::Value* AttentionAsProducts(ir::Builder& builder, const ir::Op& op) { return AttentionParts(builder, op).Make(); }
 
 }  // namespace hir::fusion

@@ -15,7 +15,7 @@ using base::Cat;
 
 constexpr int64_t kWhole = 64;  // Up to here one masked sum is one kernel, and no slower than three.
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
+Status InferCumulative(ir::Graph& graph, ir::Op& op) {
   HIR_ASSIGN(std::vector<ir::Axis> axes, TensorAxes(op, 0));
   HIR_ASSIGN(const int64_t axis, NormalAxis(op.Int("axis"), axes.size()));
   SetAttr(op, "axis", axis);
@@ -27,7 +27,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
   return SetTensor(graph, op, dtype, axes);
 }
 
-const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
+const Element* DefineCumulative(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const auto axis = static_cast<size_t>(op.Int("axis"));
   const DType dtype = op.results[0]->type->dtype;
   const DType carried = ComputeDType(dtype);
@@ -42,9 +42,9 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
   return builder.Convert(dtype, builder.Reduce(kind, variable, {&extent, 1}, counted));
 }
 
-class Parts {
+class CumulativeParts {
  public:
-  Parts(ir::Builder& builder, const ir::Op& op, ReduceKind kind)
+  CumulativeParts(ir::Builder& builder, const ir::Op& op, ReduceKind kind)
       : builder_(builder), kind_(kind), name_(op.results[0]->name) {}
 
   // Along `axis`: of element i all j with `compared`(j, i), which is le or lt.
@@ -114,8 +114,8 @@ class Parts {
   const std::string name_;
 };
 
-ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, ReduceKind kind) {
-  Parts parts(builder, op, kind);
+ir::Value* DecomposeCumulative(ir::Builder& builder, const ir::Op& op, ReduceKind kind) {
+  CumulativeParts parts(builder, op, kind);
   const auto axis = static_cast<size_t>(op.Int("axis"));
   const DType dtype = op.results[0]->type->dtype;
   ir::Value* x = parts.Cast(parts.Cast(op.operands[0], dtype), ComputeDType(dtype));
@@ -128,12 +128,14 @@ ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, ReduceKind kind) {
 
 }  // namespace
 
-#define CUMULATIVE(Name, kKind)                                                                                   \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); } \
-  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {                           \
-    return Define(builder, op, index, kKind);                                                                     \
-  }                                                                                                               \
-  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return Decompose(builder, op, kKind); }
+#define CUMULATIVE(Name, kKind)                                                         \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {  \
+    return InferCumulative(graph, op);                                                  \
+  }                                                                                     \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) { \
+    return DefineCumulative(builder, op, index, kKind);                                 \
+  }                                                                                     \
+  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return DecomposeCumulative(builder, op, kKind); }
 CUMULATIVE(Cumsum, ReduceKind::kSum)
 CUMULATIVE(Cumprod, ReduceKind::kProd)
 #undef CUMULATIVE

@@ -21,7 +21,7 @@ bool IsOuter(const ir::Op& op) { return CodeOf(op) == FusionOp::kGroupedOuter; }
 size_t ContractedAxis(const ir::Op& op) { return TransposedOf(op).y ? 2 : 1; }
 size_t ColumnAxis(const ir::Op& op) { return 3 - ContractedAxis(op); }
 
-Status CheckTypes(const ir::Op& op) {
+Status CheckGroupedTypes(const ir::Op& op) {
   const ir::Value& x = *op.operands[0];
   const ir::Value& y = *op.operands[1];
   const ir::Value& ends = *op.operands[2];
@@ -36,7 +36,7 @@ Status CheckTypes(const ir::Op& op) {
       Cat("%", ends.name, " is ", DTypeName(ends.type->dtype), "; ends of groups are i32 or i64: cast it first"));
 }
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
+Status InferGrouped(ir::Graph& graph, ir::Op& op) {
   const bool is_outer = IsOuter(op);
   const std::string_view forms[] = {"x is [rows, k]", is_outer ? "y is [rows, n]" : "y is [groups, k, n]",
                                     "ends are [groups]"};
@@ -48,7 +48,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
     return InvalidArgument(Cat("%", op.operands[i]->name, " has ", axes[i].size(),
                                axes[i].size() == 1 ? " axis" : " axes", "; ", forms[i]));
   }
-  HIR_TRY(CheckTypes(op));
+  HIR_TRY(CheckGroupedTypes(op));
   if (!is_outer && TransposedName({.y = TransposedOf(op).y}) != op.Name("transposed"))
     return InvalidArgument(Cat("transposed is none or y, not ", op.Name("transposed")));
   const auto unify = [&](size_t i, size_t axis, size_t j, size_t other) {
@@ -152,8 +152,12 @@ class Elements {
 
 }  // namespace
 
-Status InferGroupedMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
-Status InferGroupedOuter(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
+Status InferGroupedMatmul(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  return InferGrouped(graph, op);
+}
+Status InferGroupedOuter(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
+  return InferGrouped(graph, op);
+}
 
 // Groups are whole on every rank, matrices and ends of all.
 void AxesGroupedMatmul(const ir::Op& op, std::vector<AxisLink>& links) {

@@ -85,7 +85,7 @@ Word NormalFrom(const Word& place, const Word& seed, const Word& offset, DType d
 
 // --- the ops ---
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
+Status InferRandom(ir::Graph& graph, ir::Op& op) {
   for (const ir::Value* operand : op.operands) {
     if (operand->type->kind == ir::TypeKind::kTensor || !IsIndex(operand->type->dtype)) {
       return InvalidArgument(Cat("%", operand->name, " is ", ir::ToString(*operand->type),
@@ -130,7 +130,7 @@ V Place(ir::Builder& builder, const ir::Op& op) {
 }
 
 using OfElements = S (*)(const S&, const S&, const S&, DType);
-const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, OfElements of) {
+const Element* DefineRandom(ElementBuilder& builder, const ir::Op& op, Index index, OfElements of) {
   const std::vector<ir::Axis> axes = ir::ValueAxes(*op.results[0]->type);
   const Element* place = builder.Int(DType::kInt64, 0);
   for (size_t k = 0; k < axes.size(); ++k) {
@@ -145,7 +145,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Of
 }
 
 using OfValues = V (*)(const V&, const V&, const V&, DType);
-ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, OfValues of) {
+ir::Value* DecomposeRandom(ir::Builder& builder, const ir::Op& op, OfValues of) {
   const V seed = Converted(V{&builder, op.operands[0]}, DType::kInt64);
   const V offset = Converted(V{&builder, op.operands[1]}, DType::kInt64);
   return of(Place(builder, op), seed, offset, op.results[0]->type->dtype).value;
@@ -153,12 +153,16 @@ ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, OfValues of) {
 
 }  // namespace
 
-#define RANDOM(Name)                                                                                              \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); } \
-  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {                           \
-    return Define(builder, op, index, Name##From<S>);                                                             \
-  }                                                                                                               \
-  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return Decompose(builder, op, Name##From<V>); }
+#define RANDOM(Name)                                                                    \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {  \
+    return InferRandom(graph, op);                                                      \
+  }                                                                                     \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) { \
+    return DefineRandom(builder, op, index, Name##From<S>);                             \
+  }                                                                                     \
+  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) {                  \
+    return DecomposeRandom(builder, op, Name##From<V>);                                 \
+  }
 RANDOM(Uniform)
 RANDOM(Normal)
 #undef RANDOM

@@ -11,7 +11,7 @@ constexpr int kRepeatBits = 63;  // Of an extent.
 
 bool HasNeutral(ReduceKind kind) { return kind == ReduceKind::kSum || kind == ReduceKind::kProd; }
 
-Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
+Result<DType> ReductionType(const ir::Op& op, ReduceKind kind) {
   const DType given = op.operands[0]->type->dtype;
   if (!HasNeutral(kind)) return DTypeAttr(op, "dtype", given);
   HIR_ASSIGN(const DType dtype, DTypeAttr(op, "dtype", IsFloat(given) ? given : DType::kInt64));
@@ -19,10 +19,10 @@ Result<DType> ResultType(const ir::Op& op, ReduceKind kind) {
   return dtype;
 }
 
-Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
+Status InferReduction(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   HIR_ASSIGN(const std::vector<int64_t> reduced, NormalReduced(graph, op, axes.size()));
-  HIR_ASSIGN(const DType dtype, ResultType(op, kind));
+  HIR_ASSIGN(const DType dtype, ReductionType(op, kind));
   std::vector<ir::Axis> result = axes;
   for (const int64_t axis : reduced) {
     ir::Axis& r = result[static_cast<size_t>(axis)];
@@ -34,7 +34,7 @@ Status Infer(ir::Graph& graph, ir::Op& op, ReduceKind kind) {
 }
 
 // Logical axis k of the result is value axis k of the operand, whether reduced or not.
-void Axes(const ir::Op& op, std::vector<AxisLink>& links) {
+void ReductionAxes(const ir::Op& op, std::vector<AxisLink>& links) {
   const std::span<const int64_t> reduced = op.Ints("axes");
   for (size_t i = 0; i < op.results[0]->type->axes.size(); ++i) {
     const bool is_reduced = std::ranges::find(reduced, static_cast<int64_t>(i)) != reduced.end();
@@ -79,7 +79,7 @@ const Element* Held(ElementBuilder& builder, DType result, ReduceKind kind, cons
   return builder.Apply(Prim::kMin, {value, builder.Int(value->dtype, limits.greatest)});
 }
 
-const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
+const Element* DefineReduction(ElementBuilder& builder, const ir::Op& op, Index index, ReduceKind kind) {
   const ir::Value* x = op.operands[0];
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
   const std::span<const int64_t> reduced = op.Ints("axes");
@@ -126,13 +126,13 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Re
 
 }  // namespace
 
-#define REDUCTION(Name, ...)                                                            \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {  \
-    return Infer(graph, op, ReduceKind::k##Name);                                       \
-  }                                                                                     \
-  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links) { Axes(op, links); }  \
-  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) { \
-    return Define(builder, op, index, ReduceKind::k##Name);                             \
+#define REDUCTION(Name, ...)                                                                    \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {          \
+    return InferReduction(graph, op, ReduceKind::k##Name);                                      \
+  }                                                                                             \
+  void Axes##Name(const ir::Op& op, std::vector<AxisLink>& links) { ReductionAxes(op, links); } \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {         \
+    return DefineReduction(builder, op, index, ReduceKind::k##Name);                            \
   }
 #include "csrc/fusion/prims.def"
 

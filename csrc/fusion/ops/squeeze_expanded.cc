@@ -4,14 +4,6 @@
 #include "csrc/fusion/ops/indices.h"
 
 namespace hir::fusion {
-namespace {
-
-bool IsSqueezed(const ir::Op& op, size_t axis) {
-  return std::ranges::find(op.Ints("axes"), static_cast<int64_t>(axis)) != op.Ints("axes").end();
-}
-
-}  // namespace
-
 Status InferSqueezeExpanded(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {
   HIR_ASSIGN(const std::vector<ir::Axis> axes, TensorAxes(op, 0));
   HIR_ASSIGN(const std::vector<int64_t> squeezed, NormalAxes(op.Ints("axes"), axes.size()));

@@ -7,7 +7,7 @@
 namespace hir::fusion {
 namespace {
 
-Status Infer(ir::Graph& graph, ir::Op& op) {
+Status InferTriangle(ir::Graph& graph, ir::Op& op) {
   HIR_ASSIGN(const std::vector<ir::Axis> x, TensorAxes(op, 0));
   const ir::Value& from = *op.operands[0];
   if (x.size() < 2) return InvalidArgument(base::Cat("%", from.name, " has ", x.size(), " axes; two are needed"));
@@ -22,7 +22,7 @@ Status Infer(ir::Graph& graph, ir::Op& op) {
   return SetTensor(graph, op, from.type->dtype, result);
 }
 
-const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Prim kept) {
+const Element* DefineTriangle(ElementBuilder& builder, const ir::Op& op, Index index, Prim kept) {
   const DType dtype = op.results[0]->type->dtype;
   const DType carried = ComputeDType(dtype);
   const Element* along = builder.Apply(Prim::kSub, {index[index.size() - 1], index[index.size() - 2]});
@@ -32,7 +32,7 @@ const Element* Define(ElementBuilder& builder, const ir::Op& op, Index index, Pr
   return builder.Convert(dtype, builder.Select(keep, x, zero));
 }
 
-ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, std::string_view kept) {
+ir::Value* DecomposeTriangle(ir::Builder& builder, const ir::Op& op, std::string_view kept) {
   ir::Value* x = op.operands[0];
   const std::vector<ir::Axis> axes = ir::ValueAxes(*x->type);
   const std::string name(op.results[0]->name);
@@ -45,12 +45,14 @@ ir::Value* Decompose(ir::Builder& builder, const ir::Op& op, std::string_view ke
 
 }  // namespace
 
-#define TRIANGLE(Name, kPrim, kept)                                                                               \
-  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); } \
-  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) {                           \
-    return Define(builder, op, index, kPrim);                                                                     \
-  }                                                                                                               \
-  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return Decompose(builder, op, kept); }
+#define TRIANGLE(Name, kPrim, kept)                                                     \
+  Status Infer##Name(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) {  \
+    return InferTriangle(graph, op);                                                    \
+  }                                                                                     \
+  const Element* Define##Name(ElementBuilder& builder, const ir::Op& op, Index index) { \
+    return DefineTriangle(builder, op, index, kPrim);                                   \
+  }                                                                                     \
+  ir::Value* Decompose##Name(ir::Builder& builder, const ir::Op& op) { return DecomposeTriangle(builder, op, kept); }
 TRIANGLE(Triu, Prim::kGe, "ge")
 TRIANGLE(Tril, Prim::kLe, "le")
 #undef TRIANGLE

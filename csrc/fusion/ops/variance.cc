@@ -8,12 +8,12 @@ namespace {
 
 using base::Cat;
 
-DType ResultType(const ir::Op& op) {
+DType MomentType(const ir::Op& op) {
   const DType given = op.operands[0]->type->dtype;
   return IsFloat(given) ? given : DType::kFloat32;
 }
 
-Status Infer(ir::Graph& graph, ir::Op& op) { return InferReduced(graph, op, ResultType(op)); }
+Status InferMoment(ir::Graph& graph, ir::Op& op) { return InferReduced(graph, op, MomentType(op)); }
 
 // How many elements of the operand go into one of the result.
 const ir::Expr* CountOf(ir::ExprPool& pool, const ir::Op& op) {
@@ -25,10 +25,10 @@ const ir::Expr* CountOf(ir::ExprPool& pool, const ir::Op& op) {
 
 // --- by element ---
 
-class Elements {
+class MomentElements {
  public:
-  Elements(ElementBuilder& builder, const ir::Op& op, Index index)
-      : builder_(builder), op_(op), index_(index), carried_(ComputeDType(ResultType(op))) {}
+  MomentElements(ElementBuilder& builder, const ir::Op& op, Index index)
+      : builder_(builder), op_(op), index_(index), carried_(ComputeDType(MomentType(op))) {}
 
   // The sum over the reduced axes of what `of` makes of each element.
   template <typename Of>
@@ -59,7 +59,7 @@ class Elements {
     count = builder_.Apply(Prim::kMax, {count, builder_.Int(DType::kInt64, 0)});
     return builder_.Convert(carried_, count);
   }
-  const Element* Rounded(const Element* x) { return builder_.Convert(ResultType(op_), x); }
+  const Element* Rounded(const Element* x) { return builder_.Convert(MomentType(op_), x); }
 
  private:
   ElementBuilder& builder_;
@@ -70,12 +70,12 @@ class Elements {
 
 // --- as other ops ---
 
-class Parts {
+class MomentParts {
  public:
-  Parts(ir::Builder& builder, const ir::Op& op) : builder_(builder), op_(op), name_(op.results[0]->name) {}
+  MomentParts(ir::Builder& builder, const ir::Op& op) : builder_(builder), op_(op), name_(op.results[0]->name) {}
 
   // The operand in the type that it is summed in.
-  ir::Value* Operand() { return Cast(op_.operands[0], ComputeDType(ResultType(op_)), ".wide"); }
+  ir::Value* Operand() { return Cast(op_.operands[0], ComputeDType(MomentType(op_)), ".wide"); }
   ir::Value* Sum(ir::Value* x, bool keepdim, std::string_view suffix) {
     return builder_.Make("sum", {x},
                          {{"axes", op_.Ints("axes")}, {"keepdim", keepdim}, {"dtype", std::string_view("null")}},
@@ -98,7 +98,7 @@ class Parts {
     ir::Value* less = builder_.Make("sub", {count, Constant(correction)});
     return builder_.Make("maximum", {less, Constant(0)});
   }
-  ir::Value* Result(ir::Value* x) { return WithoutReductionAxes(builder_, op_, Cast(x, ResultType(op_), ".rounded")); }
+  ir::Value* Result(ir::Value* x) { return WithoutReductionAxes(builder_, op_, Cast(x, MomentType(op_), ".rounded")); }
   bool keepdim() const { return op_.Bool("keepdim"); }
 
  private:
@@ -117,13 +117,13 @@ class Parts {
 
 }  // namespace
 
-Status InferMean(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
+Status InferMean(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return InferMoment(graph, op); }
 const Element* DefineMean(ElementBuilder& builder, const ir::Op& op, Index index) {
-  Elements elements(builder, op, index);
+  MomentElements elements(builder, op, index);
   return elements.Rounded(elements.Mean());
 }
 ir::Value* DecomposeMean(ir::Builder& builder, const ir::Op& op) {
-  Parts parts(builder, op);
+  MomentParts parts(builder, op);
   return parts.Result(parts.Mean(parts.Operand(), parts.keepdim()));
 }
 
@@ -132,26 +132,26 @@ Status InferVar(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) 
   const int64_t correction = op.Int("correction");
   if (correction < 0 || correction > kLimit)
     return InvalidArgument(Cat("correction=", correction, " is not in [0, 2^53]"));
-  return Infer(graph, op);
+  return InferMoment(graph, op);
 }
 const Element* DefineVar(ElementBuilder& builder, const ir::Op& op, Index index) {
-  Elements elements(builder, op, index);
+  MomentElements elements(builder, op, index);
   const Element* count = elements.Count(op.Int("correction"));
   return elements.Rounded(builder.Apply(Prim::kDiv, {elements.SquaredDeviations(), count}));
 }
 ir::Value* DecomposeVar(ir::Builder& builder, const ir::Op& op) {
-  Parts parts(builder, op);
+  MomentParts parts(builder, op);
   ir::Value* squares = parts.SquaredDeviations(parts.Operand(), parts.keepdim());
   return parts.Result(builder.Make("truediv", {squares, parts.Count(op.Int("correction"))}));
 }
 
-Status InferVarSum(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return Infer(graph, op); }
+Status InferVarSum(ir::Graph& graph, ir::Op& op, std::span<const ir::Type* const>) { return InferMoment(graph, op); }
 const Element* DefineVarSum(ElementBuilder& builder, const ir::Op& op, Index index) {
-  Elements elements(builder, op, index);
+  MomentElements elements(builder, op, index);
   return elements.Rounded(elements.SquaredDeviations());
 }
 ir::Value* DecomposeVarSum(ir::Builder& builder, const ir::Op& op) {
-  Parts parts(builder, op);
+  MomentParts parts(builder, op);
   return parts.Result(parts.SquaredDeviations(parts.Operand(), parts.keepdim()));
 }
 

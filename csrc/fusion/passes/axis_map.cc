@@ -7,8 +7,6 @@ namespace {
 
 using mesh::ParallelType;
 
-bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
-
 // Whether shards of `ways` blocks are even, or may be for some sizes.
 bool Divides(int64_t ways, const ir::Expr* extent) { return !extent->IsConst() || extent->value % ways == 0; }
 

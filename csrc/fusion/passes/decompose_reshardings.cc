@@ -27,8 +27,6 @@ namespace {
 
 using base::Cat;
 
-bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
-
 Result<std::vector<Placement>> OperandPlacements(const ir::Op& op) {
   std::vector<Placement> placements(op.operands.size());
   for (size_t i = 0; i < op.operands.size(); ++i) {

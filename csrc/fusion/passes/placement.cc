@@ -14,7 +14,7 @@ using mesh::ParallelType;
 using Kind = ir::LoopTransform::Kind;
 
 // A leaf of a loop domain, as far as placements are concerned.
-struct Part {
+struct PlacedPart {
   int logical = -1;    // -1: of a merge.
   bool outer = true;   // Made by outer splits alone, or by what comes to the same.
   bool whole = true;   // The axis itself.
@@ -22,8 +22,8 @@ struct Part {
   int64_t extent = 0;  // Where it is a constant; else 0.
 };
 
-std::vector<Part> PartsOf(const ir::Value& value) {
-  std::vector<Part> parts;
+std::vector<PlacedPart> PlacedPartsOf(const ir::Value& value) {
+  std::vector<PlacedPart> parts;
   for (size_t i = 0; i < value.type->axes.size(); ++i) {
     const ir::Expr* extent = value.type->axes[i].extent;
     parts.push_back({.logical = static_cast<int>(i), .extent = extent->IsConst() ? extent->value : 0});
@@ -35,8 +35,8 @@ std::vector<Part> PartsOf(const ir::Value& value) {
       parts.erase(at + 1);
       continue;
     }
-    Part outside = *at;
-    Part inside = *at;
+    PlacedPart outside = *at;
+    PlacedPart inside = *at;
     const int64_t rest = base::CeilDiv(at->extent, step.factor);
     const bool outer = step.kind == Kind::kOuterSplit;
     outside.extent = outer ? step.factor : rest;
@@ -95,12 +95,12 @@ Result<Placement> PlacementOf(const ir::Value& value) {
   const ir::Layout& layout = *value.layout;
   const mesh::DeviceMesh& mesh = layout.mesh->mesh;
   Placement placement = Replicated(layout.mesh, *value.type);
-  const std::vector<Part> parts = PartsOf(value);
+  const std::vector<PlacedPart> parts = PlacedPartsOf(value);
   HIR_CHECK(parts.size() == layout.parallel.size());
   std::vector<bool> blocked(value.type->axes.size(),
                             false);  // A serial part is outside: what follows is no block.
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Part& part = parts[i];
+    const PlacedPart& part = parts[i];
     const ParallelType type = layout.parallel[i];
     const auto logical = static_cast<size_t>(part.logical);
     if (type == ParallelType::kSerial || type == ParallelType::kStream) {

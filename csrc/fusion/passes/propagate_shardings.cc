@@ -29,8 +29,6 @@
 namespace hir::fusion {
 namespace {
 
-bool IsTensor(const ir::Value& value) { return value.type->kind == ir::TypeKind::kTensor; }
-
 class Propagation {
  public:
   explicit Propagation(ir::Graph& graph) : graph_(graph), placements_(graph.values().size()) {}

@@ -14,8 +14,6 @@ namespace {
 namespace gpu = codegen::gpu;
 namespace library = codegen::library;
 
-int64_t Address(device::Buffer buffer) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data)); }
-
 class GroupedProductCall final : public host::LibraryCall {
  public:
   GroupedProductCall(const library::GroupedProduct& product, const device::Kernel& kernel)

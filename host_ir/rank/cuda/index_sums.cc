@@ -17,8 +17,6 @@ namespace library = codegen::library;
 
 using Loaded = std::array<const device::Kernel*, gpu::kIndexSumKernels.size()>;
 
-int64_t Address(device::Buffer buffer) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data)); }
-
 class IndexSumCall final : public host::LibraryCall {
  public:
   IndexSumCall(const library::IndexSum& sum, const Loaded& kernels, library::Workspaces& workspaces)

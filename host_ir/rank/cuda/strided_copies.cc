@@ -13,8 +13,6 @@ namespace {
 
 namespace gpu = codegen::gpu;
 
-int64_t Address(device::Buffer buffer) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data)); }
-
 }  // namespace
 
 Status StridedCopies::Queue(device::Buffer to, std::span<const int64_t> to_strides, device::Buffer from,

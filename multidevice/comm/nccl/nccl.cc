@@ -33,7 +33,7 @@ constexpr base::Nanos kLockForAbort = milliseconds(500);
 // What every member sends every other when a team is made: it makes them connect.
 constexpr int64_t kGreetingBytes = 64;
 
-base::Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 // Scratch of one stream: used from the front by the posts that start together, then again.
 struct Scratch {

@@ -15,7 +15,7 @@ using std::chrono::microseconds;
 constexpr base::Nanos kLook = microseconds(50);
 constexpr base::Nanos kSleep = microseconds(200);
 
-base::Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 ncclConfig_t Config(bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

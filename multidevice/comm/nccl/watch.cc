@@ -23,7 +23,7 @@ constexpr base::Nanos kAsyncErrorEvery = milliseconds(20);
 // So long after the last work the thread keeps looking: waking it costs a post some microseconds.
 constexpr base::Nanos kStayAwake = milliseconds(50);
 
-base::Nanos Now() { return base::Clock::Steady().Now(); }
+using base::Now;
 
 }  // namespace
 

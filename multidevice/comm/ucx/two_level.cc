@@ -13,7 +13,7 @@ namespace hir::comm {
 namespace {
 
 // Beyond the messages to other nodes, which the links carry: more would compete for the same memory.
-constexpr size_t kInFlight = 4;
+constexpr size_t kSlotsInFlight = 4;
 
 // A rank that is the k-th of its node is heard, at another one, by the k-th there, around. Phase 0 is a rank's own
 // chunk; phase 1 one of another node that is passed on: its segment is whose.
@@ -56,7 +56,7 @@ class TwoLevelGather final : public Algorithm {
     }
     for (const int64_t peer : far_) wire.Send({.is_send = true, .peer = peer}, desc_.src.data, chunks_.bytes());
     for (const int64_t peer : near_) waiting_.push_back({.is_send = true, .peer = peer});
-    for (size_t i = 0; i < kInFlight; ++i) SendNext(wire);
+    for (size_t i = 0; i < kSlotsInFlight; ++i) SendNext(wire);
     if (Chunk(me_) != desc_.src.data) std::memmove(Chunk(me_), desc_.src.data, static_cast<size_t>(chunks_.bytes()));
   }
 
@@ -69,14 +69,14 @@ class TwoLevelGather final : public Algorithm {
     if (transfer.phase == 1 || IsNear(transfer.peer)) return;
     for (const int64_t peer : near_)
       waiting_.push_back({.is_send = true, .peer = peer, .phase = 1, .segment = transfer.peer});
-    for (size_t i = 0; i < kInFlight; ++i) SendNext(wire);
+    for (size_t i = 0; i < kSlotsInFlight; ++i) SendNext(wire);
   }
 
  private:
   bool IsNear(int64_t peer) const { return node_of_[static_cast<size_t>(peer)] == node_of_[static_cast<size_t>(me_)]; }
   std::byte* Chunk(int64_t peer) const { return desc_.dst.data + chunks_.DstOffset(peer); }
   void SendNext(Wire& wire) {
-    if (waiting_.empty() || in_flight_ == kInFlight) return;
+    if (waiting_.empty() || in_flight_ == kSlotsInFlight) return;
     const Transfer next = waiting_.front();
     waiting_.pop_front();
     ++in_flight_;

@@ -18,9 +18,9 @@
 namespace hir::comm {
 namespace {
 
-constexpr int64_t kSegmentBytes = 128 * 1024;
-constexpr int64_t kInFlight = 4;  // Segments that are added up at a time, or on their way to the next node.
-enum Phase { kAddedSoFar = 0, kFinished = 1 };  // What others of the node contribute, too, is of phase 0.
+constexpr int64_t kNodeSegmentBytes = 128 * 1024;
+constexpr int64_t kNodeSegmentsInFlight = 4;  // Segments that are added up at a time, or on their way to the next node.
+enum NodePhase { kAddedSoFar = 0, kNodeFinished = 1 };  // What others of the node contribute, too, is of phase 0.
 
 class TwoLevelReduction final : public Algorithm {
  public:
@@ -33,13 +33,13 @@ class TwoLevelReduction final : public Algorithm {
         is_last_(node_ == nodes - 1),
         element_(DTypeBytes(desc.dtype)),
         accumulator_(AccumulatorBytes(desc.dtype)) {
-    segment_ = std::max(kSegmentBytes / element_, base::CeilDiv(base::CeilDiv(desc.count, r_), kSegmentsMax));
+    segment_ = std::max(kNodeSegmentBytes / element_, base::CeilDiv(base::CeilDiv(desc.count, r_), kSegmentsMax));
   }
 
   void Begin(Wire& wire) override {
     const int64_t slot = std::min(segment_, Length(lane_)) * std::max(element_, accumulator_);
     slot_bytes_ = base::CeilDiv(slot, 64) * 64;
-    in_flight_ = std::min(kInFlight, Segments(lane_));
+    in_flight_ = std::min(kNodeSegmentsInFlight, Segments(lane_));
     if (in_flight_ > 0) scratch_ = wire.Scratch(slot_bytes_ * in_flight_ * NumSlots());
     for (int64_t k = 0; k < in_flight_; ++k) RecvParts(wire, k);
     for (int64_t lane = 0; lane < r_; ++lane) {
@@ -47,7 +47,7 @@ class TwoLevelReduction final : public Algorithm {
       if (lane == lane_ && is_last_) continue;
       const int64_t from = lane == lane_ ? At(node_ + 1, lane) : At(node_, lane);
       for (int64_t k = 0; k < Segments(lane); ++k)
-        wire.Recv({.peer = from, .phase = kFinished, .segment = k}, Dst(lane, k), Bytes(lane, k));
+        wire.Recv({.peer = from, .phase = kNodeFinished, .segment = k}, Dst(lane, k), Bytes(lane, k));
     }
     for (int64_t k = 0; k < kSegmentsMax; ++k) {
       bool any = false;
@@ -71,7 +71,7 @@ class TwoLevelReduction final : public Algorithm {
       if (transfer.segment + in_flight_ < Segments(lane_)) Add(wire, transfer.segment + in_flight_);
       return;
     }
-    if (transfer.phase == kFinished) {
+    if (transfer.phase == kNodeFinished) {
       if (transfer.peer / r_ != node_) PassBack(wire, transfer.segment);
       return;
     }
@@ -129,11 +129,11 @@ class TwoLevelReduction final : public Algorithm {
   // Sends on a finished segment of this rank's lane.
   void PassBack(Wire& wire, int64_t k) {
     if (node_ > 0)
-      wire.Send({.is_send = true, .peer = At(node_ - 1, lane_), .phase = kFinished, .segment = k}, Dst(lane_, k),
+      wire.Send({.is_send = true, .peer = At(node_ - 1, lane_), .phase = kNodeFinished, .segment = k}, Dst(lane_, k),
                 Bytes(lane_, k));
     for (int64_t step = 1; step < r_; ++step) {
       const int64_t lane = (lane_ + step) % r_;
-      wire.Send({.is_send = true, .peer = At(node_, lane), .phase = kFinished, .segment = k}, Dst(lane_, k),
+      wire.Send({.is_send = true, .peer = At(node_, lane), .phase = kNodeFinished, .segment = k}, Dst(lane_, k),
                 Bytes(lane_, k));
     }
   }
@@ -152,9 +152,9 @@ class TwoLevelReduction final : public Algorithm {
   std::byte* scratch_ = nullptr;
   // By segment in flight: parts that are here; whether its sums are on their way to the next node; the segment
   // that is next in its slots.
-  std::array<int64_t, kInFlight> arrived_ = {};
-  std::array<bool, kInFlight> leaving_ = {};
-  std::array<int64_t, kInFlight> next_in_ = {};
+  std::array<int64_t, kNodeSegmentsInFlight> arrived_ = {};
+  std::array<bool, kNodeSegmentsInFlight> leaving_ = {};
+  std::array<int64_t, kNodeSegmentsInFlight> next_in_ = {};
   std::vector<const std::byte*> srcs_;
 };
 
