@@ -99,10 +99,21 @@ set(HIR_TEST_TIMEOUT 120 CACHE STRING "seconds after which a test has failed")
 # Those that ./run test also builds and runs under the sanitizers: what parses, plans and compiles.
 add_custom_target(sanitized_tests)
 
-# hir_first_stage(DIR...): the target first_stage, all that DIR... build but sanitized_tests.
+# hir_sanitized(TARGET LABEL...): one of sanitized_tests, where a label says so: `sanitized`, which ./run test runs in
+# the sanitized build alone, or `sanitized_too`, which it runs in both.
+function(hir_sanitized target)
+  if("sanitized" IN_LIST ARGN OR "sanitized_too" IN_LIST ARGN)
+    add_dependencies(sanitized_tests ${target})
+  endif()
+  if("sanitized" IN_LIST ARGN)
+    set_property(GLOBAL APPEND PROPERTY HIR_SANITIZED_ALONE ${target})
+  endif()
+endfunction()
+
+# hir_first_stage(DIR...): the target first_stage, all that DIR... build but what runs sanitized alone.
 function(hir_first_stage)
   add_custom_target(first_stage)
-  get_target_property(second sanitized_tests MANUALLY_ADDED_DEPENDENCIES)
+  get_property(second GLOBAL PROPERTY HIR_SANITIZED_ALONE)
   foreach(dir ${ARGN})
     get_directory_property(targets DIRECTORY ${dir} BUILDSYSTEM_TARGETS)
     list(REMOVE_ITEM targets ${second})
@@ -117,8 +128,8 @@ function(hir_first_stage)
 endfunction()
 
 # hir_tests(DIR DEPS... [LABELS l...] [TIMEOUT s]): every DIR/*_test.cc becomes one test binary of the same name.
-# PRE_TEST: cases are discovered when ctest starts, so a new golden file is a new test without a rebuild. The label
-# `sanitized` makes it one of sanitized_tests.
+# PRE_TEST: cases are discovered when ctest starts, so a new golden file is a new test without a rebuild. Labels:
+# hir_sanitized.
 function(hir_tests dir)
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -130,9 +141,7 @@ function(hir_tests dir)
     add_executable(${name} ${source})
     target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} GTest::gmock GTest::gtest_main)
     target_compile_options(${name} PRIVATE -O1)  # Its own code: a sixth less time to compile than at -O2.
-    if("sanitized" IN_LIST arg_LABELS)
-      add_dependencies(sanitized_tests ${name})
-    endif()
+    hir_sanitized(${name} ${arg_LABELS})
     gtest_discover_tests(${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                          NO_PRETTY_VALUES  # Names are the cases', not the bytes or addresses of their values.
                          PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")

@@ -12,6 +12,7 @@
 #include "csrc/ir/print.h"
 #include "csrc/ir/proto/program_proto.h"
 #include "hostir/v1/program.pb.h"
+#include "tests/from_environment.h"
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/mutate_message.h"
 #include "tests/fuzz/mutate_text.h"
@@ -21,10 +22,7 @@ namespace {
 
 using hostir::v1::Program;
 
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoll(text);
-}
+using testing::FromEnvironment;
 
 // An accepted program survives text, message and copy. What is wrong otherwise.
 std::string CheckAccepted(const ir::Graph& graph) {

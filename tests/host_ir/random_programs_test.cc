@@ -12,6 +12,7 @@
 #include "host_ir/passes/order_streams.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/verify.h"
+#include "tests/from_environment.h"
 #include "tests/host_ir/random_program.h"
 #include "tests/host_ir/simulated_ranks.h"
 
@@ -97,10 +98,13 @@ Graph Ordered(const RandomProgram& random, bool scattered, uint64_t seed) {
   return status.ok() ? std::move(graph) : nullptr;
 }
 
+// HOSTIR_SEEDS=N runs N programs.
+uint64_t Seeds(int64_t count) { return static_cast<uint64_t>(testing::FromEnvironment("HOSTIR_SEEDS", count)); }
+
 constexpr comm::WorldOptions kDelays = {.random_delay_max = std::chrono::milliseconds(3)};
 
 TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
-  for (uint64_t seed = 1; seed <= 250; ++seed) {
+  for (uint64_t seed = 1; seed <= Seeds(250); ++seed) {
     const RandomProgram random = ProgramGenerator(seed).Make();
     const Result<std::string> want = InProgramOrder(random);
     ASSERT_TRUE(want.ok()) << "seed " << seed << ": " << want.status().ToString() << "\n" << random.text;
@@ -124,7 +128,7 @@ TEST(RandomHostPrograms, AnyOrderIsProgramOrder) {
 // at.
 TEST(RandomHostPrograms, AnyOrderIsProgramOrderOnStreamsInTurn) {
   int64_t turning_waits = 0;  // For an element that goes with an index.
-  for (uint64_t seed = 1; seed <= 50; ++seed) {
+  for (uint64_t seed = 1; seed <= Seeds(50); ++seed) {
     const RandomProgram random = ProgramGenerator(seed, /*alone=*/seed % 3 == 0, /*streams=*/true).Make();
     for (const bool scattered : {false, true}) {
       Graph graph = Ordered(random, scattered, seed);
@@ -204,7 +208,7 @@ void RemoveEach(const RandomProgram& random, const Graph& graph, uint64_t seed, 
 TEST(RandomHostPrograms, ARemovedWaitIsRefusedAndShows) {
   for (const bool streams : {false, true}) {
     Removed removed;
-    for (uint64_t seed = 1; seed <= (streams ? 15 : 40); ++seed) {
+    for (uint64_t seed = 1; seed <= Seeds(streams ? 15 : 40); ++seed) {
       const RandomProgram random = ProgramGenerator(seed, /*alone=*/false, streams).Make();
       const Graph graph = Ordered(random, seed % 2 == 0, seed);
       ASSERT_NE(graph, nullptr);

@@ -1,7 +1,7 @@
 // Goal: compiled kernels compute what the interpreter does, whatever ops run together.
 // Method: random programs without dead code, as planning has them; each is run one op a kernel, merged as far as
 // Accepts allows, and (for every third) with some merges refused.
-// Output buffers hold garbage first, and bytes behind them are watched (KernelRunner). HIR_SEED=n runs one program.
+// Output buffers hold garbage first, and bytes behind them are watched (KernelRunner). HOSTIR_SEED=n runs one program.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,6 +9,7 @@
 #include "csrc/fusion/passes/dce.h"
 #include "csrc/fusion/passes/decompose_ops.h"
 #include "tests/csrc/codegen/kernel_runner.h"
+#include "tests/from_environment.h"
 #include "tests/property/program_generator.h"
 
 namespace hir::codegen {
@@ -36,14 +37,14 @@ std::vector<segment::Group> Merged(const ir::Graph& graph, bool partly) {
 
 class Kernels : public ::testing::TestWithParam<int> {};
 
-constexpr uint64_t kSeedsPerCase = 25;
+constexpr int64_t kSeedsPerCase = 25;
 
 TEST_P(Kernels, EqualTheInterpreter) {
   int64_t kernels = 0, merged_kernels = 0;
-  const char* only = std::getenv("HIR_SEED");
-  for (uint64_t i = 0; i < kSeedsPerCase; ++i) {
-    const uint64_t seed =
-        only != nullptr ? std::strtoull(only, nullptr, 10) : static_cast<uint64_t>(GetParam()) * kSeedsPerCase + i;
+  const int64_t only = FromEnvironment("HOSTIR_SEED", -1);
+  const int64_t count = only >= 0 ? 1 : FromEnvironment("HOSTIR_SEEDS", kSeedsPerCase);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto seed = static_cast<uint64_t>(only >= 0 ? only : GetParam() * kSeedsPerCase + i);
     const testing::GeneratedProgram program = testing::Generate(seed);
     SCOPED_TRACE(program.Describe());
     const auto want = fusion::Interpret(*program.graph, program.inputs);

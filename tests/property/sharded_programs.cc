@@ -6,16 +6,12 @@
 #include "csrc/fusion/interpret/interpret.h"
 #include "csrc/fusion/passes/placement.h"
 #include "csrc/ir/clone.h"
+#include "tests/from_environment.h"
 
 namespace hir::testing {
 namespace {
 
 using base::Cat;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // The plan that a daemon would use: made without sizes on every second seed, and again for them where it does not serve
 // them.
@@ -112,9 +108,10 @@ std::string ShardedTally::Describe(std::string_view where, uint64_t first_seed) 
 }
 
 Seeds SeedsFromEnvironment(Seeds otherwise) {
-  const uint64_t only = FromEnvironment("HOSTIR_SEED", 0);
+  const auto only = static_cast<uint64_t>(FromEnvironment("HOSTIR_SEED", 0));
   if (only != 0) return {.first = only, .count = 1};
-  return {.first = otherwise.first, .count = FromEnvironment("HOSTIR_SEEDS", otherwise.count)};
+  const int64_t count = FromEnvironment("HOSTIR_SEEDS", static_cast<int64_t>(otherwise.count));
+  return {.first = otherwise.first, .count = static_cast<uint64_t>(count)};
 }
 
 }  // namespace hir::testing

@@ -20,6 +20,7 @@
 #include "csrc/ir/verify.h"
 #include "host_ir/pipeline/pin_sizes.h"
 #include "multidevice/plan/localize.h"
+#include "tests/from_environment.h"
 #include "tests/multidevice/plan/spmd_evaluator.h"
 #include "tests/property/program_generator.h"
 
@@ -201,10 +202,7 @@ void RunSeed(uint64_t seed, const std::vector<int64_t>& shape, Tally& tally) {
 }
 
 // HOSTIR_SEEDS=N runs N seeds of each mesh, HOSTIR_SEED=S the one seed S.
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : base::ParseInt(text).value_or(otherwise);
-}
+using testing::FromEnvironment;
 
 class RandomShardings : public ::testing::TestWithParam<std::vector<int64_t>> {};
 

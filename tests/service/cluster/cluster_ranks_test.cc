@@ -14,6 +14,7 @@
 
 #include "csrc/base/text.h"
 #include "service/os/shared_memory.h"
+#include "tests/from_environment.h"
 #include "tests/service/cluster/simulated_nodes.h"
 
 namespace hir::service {
@@ -417,10 +418,8 @@ TEST(ClusterRanks, WhateverANodeSaysTheHeadGoesOn) {
 
 // HOSTIR_SEEDS meshes, from HOSTIR_SEED on.
 TEST(ClusterRanks, WhateverFailsTheNextRunIsRight) {
-  const char* const seeds = std::getenv("HOSTIR_SEEDS");
-  const char* const first_seed = std::getenv("HOSTIR_SEED");
-  const uint64_t count = seeds == nullptr ? 1000 : std::strtoull(seeds, nullptr, 10);
-  const uint64_t first = first_seed == nullptr ? 1 : std::strtoull(first_seed, nullptr, 10);
+  const auto count = static_cast<uint64_t>(testing::FromEnvironment("HOSTIR_SEEDS", 1000));
+  const auto first = static_cast<uint64_t>(testing::FromEnvironment("HOSTIR_SEED", 1));
   int64_t runs = 0, failed = 0, faults = 0, kept = 0, gone = 0, partial = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(seed);

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/from_environment.h"
 #include "tests/service/engine/simulated_ranks.h"
 
 namespace hir::service {
@@ -30,10 +31,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Fault = SimulatedRanks::Fault;
 
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : std::atoll(value);
-}
+using testing::FromEnvironment;
 
 std::shared_ptr<const Program> MakeProgram(int64_t number, int inputs) {
   ::hostir::v1::Plan plan;

@@ -21,6 +21,7 @@
 #include "csrc/base/prng.h"
 #include "csrc/base/text.h"
 #include "service/cluster/term_fence.h"
+#include "tests/from_environment.h"
 #include "tests/service/member/simulated_etcd.h"
 
 namespace hir::service {
@@ -354,10 +355,8 @@ class Cluster {
 
 // HOSTIR_SEEDS clusters, from HOSTIR_SEED on.
 TEST(ElectionPropertyTest, NoTwoHeadsActWhateverGoesWrong) {
-  const char* const seeds = std::getenv("HOSTIR_SEEDS");
-  const char* const first_seed = std::getenv("HOSTIR_SEED");
-  const uint64_t first = first_seed == nullptr ? 1 : std::strtoull(first_seed, nullptr, 10);
-  const uint64_t count = seeds == nullptr ? 300 : std::strtoull(seeds, nullptr, 10);
+  const auto first = static_cast<uint64_t>(testing::FromEnvironment("HOSTIR_SEED", 1));
+  const auto count = static_cast<uint64_t>(testing::FromEnvironment("HOSTIR_SEEDS", 300));
   int64_t terms = 0, completed = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     base::Prng prng(seed);
