@@ -1,7 +1,7 @@
 #include "host_ir/host_ops.h"
 
 #include "host_ir/infer.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 namespace hir::host {
 namespace {

@@ -17,7 +17,7 @@
 #include "host_ir/pipeline/group_passes.h"
 #include "host_ir/pipeline/pipeline.h"
 #include "host_ir/pipeline/traffic.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 #include "multidevice/plan/localize.h"
 
 namespace hir::tools {

@@ -32,12 +32,7 @@ RowsAtHand RowsOf(const Structure& structure, const AxisClasses& classes, const 
   const auto product_of = [&](const std::vector<int>& axes) {
     int64_t product = 1;
     for (const int axis : axes) {
-      const Result<int64_t> size =
-          ir::Evaluate(classes.Extent(axis), [&](std::string_view symbol) -> std::optional<int64_t> {
-            const auto known = sizes.find(std::string(symbol));
-            return known == sizes.end() ? std::nullopt : std::optional(known->second);
-          });
-      product = std::min(product * (size.ok() ? std::min(*size, kMany) : kMany), kMany);
+      product = std::min(product * std::min(SizeOf(classes.Extent(axis), sizes, kMany), kMany), kMany);
     }
     return product;
   };

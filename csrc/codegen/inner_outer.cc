@@ -56,7 +56,7 @@ class RowParts {
     const ir::Expr* least = pool_.Const(walks_.rows_min);
     length_ = pool_.Max(least, pool_.CeilDiv(total_, pool_.Const(PartsMax())));
     count_ = pool_.CeilDiv(total_, length_);
-    is_strided_ = walks_.has_strided_parts && rows_.size() == 1 && builder.target().rows_in_order.strided != 2;
+    is_strided_ = walks_.has_strided_parts && rows_.size() == 1;
     if (is_strided_) count_ = pool_.Min(pool_.Const(PartsMax()), pool_.CeilDiv(total_, least));
   }
 
@@ -154,8 +154,6 @@ class RowParts {
   int64_t PartsMax() const {
     const Target& target = builder_.target();
     if (walks_.row_parts_max > 0) return walks_.row_parts_max;
-    if (target.rows_in_order.ctas_per_sm > 0)
-      return int64_t{std::max(target.multiprocessors, 1)} * target.rows_in_order.ctas_per_sm;
     const ir::Expr* columns = pool_.Const(1);
     for (const int axis : builder_.structure().columns) {
       columns = pool_.Mul(columns, pool_.Import(builder_.classes().Extent(axis)));

@@ -13,6 +13,15 @@ int VariableOf(std::string_view symbol) {
   return static_cast<int>(base::ParseInt(symbol.substr(1)).value_or(-1));
 }
 
+int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {
+  const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
+    if (VariableOf(symbol) >= 0) return 0;
+    const auto at = sizes.find(std::string(symbol));
+    return at == sizes.end() ? std::nullopt : std::optional(at->second);
+  });
+  return value.ok() ? *value : otherwise;
+}
+
 const ir::Expr* GridOf(ir::ExprPool& pool, const Region& region) {
   const ir::Expr* items = pool.Const(1);
   for (const Loop& loop : region.grid) items = pool.Mul(items, pool.Import(loop.end));

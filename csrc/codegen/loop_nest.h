@@ -122,6 +122,9 @@ struct LoopNest {
 std::string VariableSymbol(int variable);
 int VariableOf(std::string_view symbol);
 
+// By the sizes that are known, and in the first iteration of loops; `otherwise` where a symbol is not known.
+int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
+
 // The number of grid items: of a region, and of a launch.
 const ir::Expr* GridOf(ir::ExprPool& pool, const Region& region);
 const ir::Expr* GridOf(ir::ExprPool& pool, const LoopNest& nest);

@@ -7,19 +7,6 @@
 
 namespace hir::codegen {
 
-// What a measurement tries for kernels that go through rows in order (gpu/carried.cc); 0: what the schedule chooses.
-struct RowsInOrder {
-  enum class Staging : uint8_t { kChosen, kRegisters, kCopies, kBulk };
-  Staging staging = Staging::kChosen;
-  int stages = 0;       // Rows that are loaded ahead.
-  int threads = 0;      // Of a CTA.
-  int ctas_per_sm = 0;  // Resident, and as many parts.
-  int strided = 0;      // 1: a part's rows lie apart, those of all parts side by side; 2: together.
-  int repack = 0;       // 1: rows stay packed between their phases; 2: as the compiler likes.
-
-  bool operator==(const RowsInOrder&) const = default;
-};
-
 // A value. Plans for equal targets and sizes are equal.
 struct Target {
   enum class Kind : uint8_t { kCpu, kGpu };
@@ -29,7 +16,6 @@ struct Target {
   int multiprocessors = 0;   // Of the smallest device that will run the plan.
   int64_t shared_bytes = 0;  // The most that a block may have.
   bool cudnn = false;        // All devices have it, for fused attention.
-  RowsInOrder rows_in_order = {};
 
   bool operator==(const Target&) const = default;
 };

@@ -2,7 +2,7 @@
 
 #include "csrc/ir/parse.h"
 #include "host_ir/host_ops.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 namespace hir::host {
 namespace {

@@ -2,7 +2,7 @@
 // was made.
 #include "host_ir/passes/check_complete.h"
 
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 namespace hir::host {
 

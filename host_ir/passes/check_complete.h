@@ -1,4 +1,4 @@
-// Refuses what is not ready to run; see host_ir/verify.h, VerifyComplete.
+// Refuses what is not ready to run; see host_ir/verify/verify.h, VerifyComplete.
 #pragma once
 
 #include "csrc/ir/graph.h"

@@ -5,7 +5,7 @@
 #include "host_ir/passes/deallocate.h"
 #include "host_ir/passes/elide_waits.h"
 #include "host_ir/passes/group_communications.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 namespace hir::host {
 namespace {

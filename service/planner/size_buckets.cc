@@ -1,7 +1,7 @@
 #include "service/planner/size_buckets.h"
 
-#include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -13,9 +13,6 @@ namespace hir::service {
 namespace {
 
 namespace pb = ::hostir::v1;
-
-// The first sizes of all buckets but the lowest.
-constexpr std::array<int64_t, 7> kBuckets = {64, 256, 1024, 4096, 16384, 65536, 262144};
 
 void Add(pb::PlanGuard::Kind kind, const std::string& left, const std::string& right, const std::string& reason,
          pb::Plan* plan) {
@@ -66,14 +63,10 @@ void KeepToVectors(const codegen::Sizes& sizes, pb::Plan* plan) {
 
 void AddBuckets(const codegen::Sizes& sizes, pb::Plan* plan) {
   for (const auto& [symbol, size] : sizes) {
-    for (size_t i = 0; i <= kBuckets.size(); ++i) {
-      const bool below = i < kBuckets.size() && size < kBuckets[i];
-      if (!below && i < kBuckets.size()) continue;
-      const std::string reason = base::Cat("kernels are made for ", symbol, " = ", size);
-      if (i > 0) AddAtMost(base::Cat(kBuckets[i - 1]), symbol, reason, plan);
-      if (below) AddAtMost(symbol, base::Cat(kBuckets[i] - 1), reason, plan);
-      break;
-    }
+    const codegen::gpu::SizeRange alike = codegen::gpu::SizesLike(size);
+    const std::string reason = base::Cat("kernels are made for ", symbol, " = ", size);
+    if (alike.least > 0) AddAtMost(base::Cat(alike.least), symbol, reason, plan);
+    if (alike.most < std::numeric_limits<int64_t>::max()) AddAtMost(symbol, base::Cat(alike.most), reason, plan);
   }
 }
 

@@ -14,10 +14,8 @@ namespace hir::service {
 // The symbols in the shapes of the inputs.
 std::set<std::string> SymbolsOf(std::span<const plan::Boundary> inputs);
 
-// Limits `plan`, made for `sizes`, to sizes like them. The code of GPUs is right for all sizes and quick for those that
-// it was made for: vectors, rows in registers and shares of a multiprocessor are chosen when it is compiled, from sizes
-// that a schedule's guards do not mention. So every symbol has eight buckets, a factor of 4 each where rows change from
-// a warp's to a block's to more than a multiprocessor holds; kernels that come out equal are compiled once.
+// Limits `plan`, made for `sizes`, to sizes for which its kernels are as quick (codegen::gpu::SizesLike). Kernels that
+// come out equal are compiled once.
 void AddBuckets(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
 
 // The same by the vectors that axes are made of: a GPU's kernels have those (codegen::gpu::VectorOfSize).

@@ -14,7 +14,7 @@
 #include "csrc/ir/parse.h"
 #include "csrc/ir/proto/program_proto.h"
 #include "host_ir/host_ops.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 #include "service/engine/check_program.h"
 #include "service/engine/program.h"
 #include "service/planner/pipeline.h"

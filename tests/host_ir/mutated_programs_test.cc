@@ -19,7 +19,7 @@
 #include "host_ir/passes/assign_streams.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/pool_plan.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 namespace hir::host {
 namespace {

@@ -11,7 +11,7 @@
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/order_streams.h"
 #include "host_ir/passes/passes.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 #include "tests/from_environment.h"
 #include "tests/host_ir/random_program.h"
 #include "tests/host_ir/simulated_ranks.h"

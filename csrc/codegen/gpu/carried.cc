@@ -43,8 +43,6 @@ constexpr int64_t kStaticBytesMax = 44 << 10;  // Of a CTA's ring; 48 KiB are st
 constexpr int64_t kOtherBytes = 2 << 10;       // Of a CTA, beside its ring.
 constexpr int kSumsMax = 16;                   // Of warps, that each thread adds up alone.
 
-using Staging = RowsInOrder::Staging;
-
 std::vector<Loop> ColumnsOf(const Region& region, const Schedule& s) {
   std::vector<Loop> columns;
   for (const Phase& phase : region.phases) {
@@ -614,7 +612,6 @@ class CarriedEmitter {
       }
       em_.dependences.SetResult(all[k].value, names[k], false);
     }
-    if (in_registers_ && s_.repack) KeepPacks(code_, ring_, s_.unroll);
   }
 
   static bool IsSum(const Accumulator& a) { return a.kind == fusion::ReduceKind::kSum && a.dtype == DType::kFloat32; }
@@ -680,18 +677,14 @@ namespace {
 // How rows of `row` vectors are loaded ahead; of symbols: the longest that its text is for. `is_flat`: columns are one
 // loop.
 void ChooseStaging(const Target& target, int64_t row_bytes, int64_t row, bool is_flat, Schedule& s) {
-  const RowsInOrder& tried = target.rows_in_order;
   const bool has_bulk = target.architecture >= 90;
   s.staging = row < kCopiedRow                                   ? Staging::kCopies
               : has_bulk && (s.unroll > 1 || s.ctas_per_sm == 1) ? Staging::kBulk
                                                                  : Staging::kRegisters;
-  if (tried.staging != Staging::kChosen) s.staging = tried.staging;
   if (row_bytes == 0 || (s.staging == Staging::kBulk && (!is_flat || !has_bulk))) s.staging = Staging::kRegisters;
   const int64_t of_copies =
       (kBytesAhead + s.ctas_per_sm * row_bytes - 1) / std::max<int64_t>(s.ctas_per_sm * row_bytes, 1);
-  s.stages = tried.stages > 0              ? tried.stages
-             : s.staging == Staging::kBulk ? kBulkStages
-                                           : static_cast<int>(std::clamp<int64_t>(of_copies, 2, 4));
+  s.stages = s.staging == Staging::kBulk ? kBulkStages : static_cast<int>(std::clamp<int64_t>(of_copies, 2, 4));
   const int64_t bytes_max =
       s.staging == Staging::kBulk ? target.shared_bytes / s.ctas_per_sm - kOtherBytes : kStaticBytesMax;
   if (s.staging != Staging::kRegisters) {
@@ -717,7 +710,6 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     }
     columns = own;
   }
-  const RowsInOrder& tried = plan.target.rows_in_order;
   std::vector<const fusion::Element*> roots;
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) continue;
@@ -735,7 +727,6 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
       std::ranges::find_if(kBlocksOfRowsOfAnySize, [&](const BlocksOfRow& row) { return length >= row.elements; });
   s.ctas_per_sm = is_constant ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
                               : static_cast<int>(by_length->blocks);
-  if (tried.ctas_per_sm > 0) s.ctas_per_sm = tried.ctas_per_sm;
   const int64_t threads_max = s.ctas_per_sm == 1    ? 512
                               : s.ctas_per_sm <= 2  ? 512
                               : s.ctas_per_sm <= 4  ? 256
@@ -747,7 +738,6 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
                        : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
   };
   s.threads = static_cast<int>(std::clamp<int64_t>(round(std::max<int64_t>(nv, 1), 32), 32, threads_max));
-  if (tried.threads > 0) s.threads = tried.threads;
   s.unroll = static_cast<int>(round(std::max<int64_t>(1, (nv + s.threads - 1) / s.threads), 1));
   s.width = static_cast<int>(std::min<int64_t>(nv, 1 << 20));
   s.held = same && s.unroll <= kVectorsMax && !columns.empty();
@@ -759,7 +749,6 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   }
   ChooseStaging(plan.target, chunks * 16 * s.threads * s.unroll, is_constant ? nv : int64_t{s.threads} * s.unroll,
                 columns.size() == 1, s);
-  s.repack = tried.repack == 1;
 }
 
 const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& s) {

@@ -335,15 +335,6 @@ class Chooser {
 
 }  // namespace
 
-int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {
-  const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
-    if (VariableOf(symbol) >= 0) return 0;
-    const auto at = sizes.find(std::string(symbol));
-    return at == sizes.end() ? std::nullopt : std::optional(at->second);
-  });
-  return value.ok() ? *value : otherwise;
-}
-
 bool IsConstant(const ir::Expr* expr) {
   std::vector<std::string_view> symbols;
   ir::CollectSymbols(expr, symbols);

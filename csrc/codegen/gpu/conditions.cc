@@ -2,6 +2,7 @@
 #include "csrc/codegen/gpu/conditions.h"
 
 #include <algorithm>
+#include <array>
 
 #include "csrc/codegen/gpu/gpu.h"
 
@@ -63,6 +64,19 @@ bool Conditions::MayDivide(const ir::Expr* expr, int64_t by) const {
     return is_alone ? VectorOfSize(known->second) : known->second;
   });
   return !value.ok() || *value % by == 0;
+}
+
+SizeRange SizesLike(int64_t size) {
+  constexpr std::array<int64_t, 7> kFirst = {64, 256, 1024, 4096, 16384, 65536, 262144};  // Of all but the lowest.
+  SizeRange range;
+  for (const int64_t first : kFirst) {
+    if (size < first) {
+      range.most = first - 1;
+      break;
+    }
+    range.least = first;
+  }
+  return range;
 }
 
 }  // namespace hir::codegen::gpu

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,16 @@ namespace hir::codegen::gpu {
 // Elements of the widest vectors, 8, 4 or 1, that an axis of `size` is made of. Where a symbol's size is known, kernels
 // have its vectors, and are quick for sizes alike in it.
 constexpr int64_t VectorOfSize(int64_t size) { return size % 8 == 0 ? 8 : size % 4 == 0 ? 4 : 1; }
+
+struct SizeRange {
+  int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+};
+
+// Sizes of a symbol for which a kernel made for `size` is quick, too: it is right for all. Rows in registers, threads
+// and shares of a multiprocessor are chosen from sizes that a plan's guards do not mention. There are eight ranges, a
+// factor of 4 each where rows change from a warp's to a block's to more than a multiprocessor holds.
+SizeRange SizesLike(int64_t size);
 
 // How one kernel is launched, beside its code.
 struct KernelInfo {

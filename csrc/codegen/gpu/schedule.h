@@ -15,6 +15,9 @@ constexpr int kThreadsOfMultiprocessor = 2048;  // At most: of A100, H100 and H2
 
 inline constexpr int kWarp = 32;
 
+// How rows come before they are needed: into registers, by copies of each thread, by one copy of the CTA.
+enum class Staging : uint8_t { kRegisters, kCopies, kBulk };
+
 struct Schedule {
   enum class Kind : uint8_t {
     kPointwise,   // pointwise.cc: a vector of the grid a thread.
@@ -43,10 +46,9 @@ struct Schedule {
   bool stream = false;    // Last reads do not stay in cache.
   bool keep = false;      // kRows: what is read again stays in the second-level cache meanwhile.
   bool rolled = false;    // Loops stay loops: short code instead of fast code.
-  // kCarried: how rows are loaded ahead, how many of them, and whether they stay packed between phases.
-  RowsInOrder::Staging staging = RowsInOrder::Staging::kRegisters;
+  // kCarried: how rows are loaded ahead, and how many of them.
+  Staging staging = Staging::kRegisters;
   int stages = 1;
-  bool repack = false;
   int64_t shared_bytes = 0;  // Dynamic.
   int ctas_per_sm = 1;       // The registers of a thread are capped for as many.
   bool adds_parts = false;   // kColumns: what another launch left, in cache.
@@ -56,9 +58,6 @@ struct Schedule {
   int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.
 };
 
-// What sizes choose: the trip counts of loops, in the first iteration of those around them, or `otherwise` where
-// unknown.
-int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
 // What an extent is taken for whose size is not at hand.
 inline constexpr int64_t kUnknown = 4096;
 // The most elements of a vector: 16 bytes of the narrowest.

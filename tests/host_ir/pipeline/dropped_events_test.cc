@@ -9,7 +9,7 @@
 #include "csrc/ir/clone.h"
 #include "csrc/ir/print.h"
 #include "host_ir/host_ops.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 #include "tests/host_ir/pipeline/host_programs.h"
 
 namespace hir::host {

@@ -17,7 +17,7 @@
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/pipeline/pipeline.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 namespace hir::host {
 namespace {

@@ -13,7 +13,7 @@
 #include "csrc/ir/print.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/passes/passes.h"
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 #include "tests/host_ir/pipeline/host_programs.h"
 #include "tests/host_ir/random_program.h"
 

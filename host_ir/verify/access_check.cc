@@ -1,4 +1,4 @@
-#include "host_ir/access_check.h"
+#include "host_ir/verify/access_check.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "host_ir/verify.h"
+#include "host_ir/verify/verify.h"
 
 #include <algorithm>
 #include <map>
 
 #include "csrc/base/text.h"
-#include "host_ir/access_check.h"
 #include "host_ir/host_ops.h"
 #include "host_ir/unroll.h"
+#include "host_ir/verify/access_check.h"
 
 namespace hir::host {
 namespace {
