@@ -1,5 +1,8 @@
 # The words of CMakeLists.txt files: hir_library, hir_embed, hir_binary, hir_tests, hir_mpi_test, hir_pytest.
 
+option(HIR_UNITY "libraries are compiled twelve files at a time: half the time, where all are compiled")
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+
 # hir_library(NAME DIR DEPS... [PARTS DIR...] [WITH X...]): one library per folder. Every *.cc and *.h in DIR is in
 # it, so a new source file needs no edit here. DEPS are the only folders it may include (tests/tidy checks). PARTS:
 # folders whose files are in the library too.
@@ -67,6 +70,7 @@ function(hir_library name dir)
     return()
   endif()
   add_library(${name} STATIC ${sources})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${HIR_UNITY})
   target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
   target_link_libraries(${name} PUBLIC hir_flags ${arg_UNPARSED_ARGUMENTS} PRIVATE ${vendor})
 endfunction()

@@ -45,7 +45,6 @@ function(hir_proto name dir)
   add_library(${name} STATIC ${cpp_files})
   target_include_directories(${name} SYSTEM PUBLIC ${cpp_out})
   target_compile_options(${name} PRIVATE -w $<$<CONFIG:RelWithDebInfo>:-O1>)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # Files that protoc makes have names in common.
   target_link_libraries(${name} PUBLIC hir_flags hir_grpc)
   add_custom_target(python_stubs ALL DEPENDS ${python_files})
 endfunction()
