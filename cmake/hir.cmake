@@ -100,35 +100,19 @@ endfunction()
 
 set(HIR_TEST_TIMEOUT 120 CACHE STRING "seconds after which a test has failed")
 
-# Those that ./run test also builds and runs under the sanitizers: what parses, plans and compiles.
+# Tests that find more under the sanitizers: of what parses, plans and compiles. ./run test builds and runs those of
+# what parses so, too; ./run test --preset asan all of them.
 add_custom_target(sanitized_tests)
+add_custom_target(parsing_tests)
 
-# hir_sanitized(TARGET LABEL...): one of sanitized_tests, where a label says so: `sanitized`, which ./run test runs in
-# the sanitized build alone, or `sanitized_too`, which it runs in both.
+# hir_sanitized(TARGET LABEL...): TARGET is one of those that its labels, `sanitized` and `parses`, say.
 function(hir_sanitized target)
-  if("sanitized" IN_LIST ARGN OR "sanitized_too" IN_LIST ARGN)
+  if("sanitized" IN_LIST ARGN)
     add_dependencies(sanitized_tests ${target})
   endif()
-  if("sanitized" IN_LIST ARGN)
-    set_property(GLOBAL APPEND PROPERTY HIR_SANITIZED_ALONE ${target})
+  if("parses" IN_LIST ARGN)
+    add_dependencies(parsing_tests ${target})
   endif()
-endfunction()
-
-# hir_first_stage(DIR...): the target first_stage, all that DIR... build but what runs sanitized alone.
-function(hir_first_stage)
-  add_custom_target(first_stage)
-  get_property(second GLOBAL PROPERTY HIR_SANITIZED_ALONE)
-  foreach(dir ${ARGN})
-    get_directory_property(targets DIRECTORY ${dir} BUILDSYSTEM_TARGETS)
-    list(REMOVE_ITEM targets ${second})
-    foreach(target ${targets})
-      get_target_property(type ${target} TYPE)
-      get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
-      if(NOT excluded AND NOT type STREQUAL "INTERFACE_LIBRARY")
-        add_dependencies(first_stage ${target})
-      endif()
-    endforeach()
-  endforeach()
 endfunction()
 
 # hir_tests(DIR DEPS... [LABELS l...] [TIMEOUT s]): every DIR/*_test.cc becomes one test binary of the same name.
