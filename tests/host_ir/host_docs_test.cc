@@ -33,7 +33,7 @@ TEST(HostDocs, EveryRuleIsListedAndHasAGolden) {
   const std::string docs = ReadFile("docs/host_ops.md");
   std::set<int> rules;
   const std::regex refuse(R"(Refuse\([^,;]*,\s*(?:twice \? 5 : )?(\d+),)");
-  for (const fs::directory_entry& entry : fs::directory_iterator("host_ir")) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator("host_ir")) {
     if (entry.path().extension() != ".cc") continue;
     const std::string text = ReadFile(entry.path());
     for (std::sregex_iterator it(text.begin(), text.end(), refuse), end; it != end; ++it) {
