@@ -28,7 +28,7 @@ constexpr int kWidthMinInCache = 2;  // 32 bytes, a sector.
 constexpr int kThreadsOfShortRows = 128;
 constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
-constexpr int kVectorsHeld = 12;
+constexpr int kVectorsHeld = 12;  // Of 4 registers each.
 constexpr int64_t kFewSteps = 4;  // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.

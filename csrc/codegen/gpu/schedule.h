@@ -58,7 +58,7 @@ struct Schedule {
   int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.
 };
 
-// What an extent is taken for whose size is not at hand.
+// An extent counts as so much where no size of it is known.
 inline constexpr int64_t kUnknown = 4096;
 // The most elements of a vector: 16 bytes of the narrowest.
 inline constexpr int kLanesMax = 8;
