@@ -4,19 +4,23 @@
 //
 // The outer variable `a` and the inner `b` are joined where each index expression of the region is the same with
 // a = 0 and b = a * extent(b) + b. Then a is 0 and b runs over both extents. Indices of single axes may go beyond the
-// axis' extent from there on; addresses are what they were.
+// axis' extent from there on; addresses are what they were. A condition that tells the rows of `a` before a bound from
+// those behind it (concatenated and padded tensors) tells the elements before bound * extent(b) from the others.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "csrc/codegen/index_math.h"
 #include "csrc/codegen/schedules.h"
+#include "csrc/fusion/prim_eval.h"
 
 namespace hir::codegen {
 namespace {
 
 using fusion::Element;
+using fusion::Prim;
 
 class Joiner {
  public:
@@ -96,9 +100,41 @@ class Joiner {
       AddAccess(element->args, builder_.StridesOf(*element->value));
     } else if (const ir::Expr* expr = math_.ToExpr(element)) {
       AddUse(expr);
+    } else if (const std::optional<Bound> bound = BoundOf(element)) {
+      bounds_.emplace(element, *bound);
     } else {
       for (const Element* arg : element->args) AddUses(arg);
     }
+  }
+
+  // A condition: whether `variable` is below `end`, or, where not `below`, whether it is not.
+  struct Bound {
+    int variable = -1;
+    const ir::Expr* end = nullptr;
+    bool below = true;
+  };
+
+  // Nothing where `condition` is no such one, or asks about several variables.
+  std::optional<Bound> BoundOf(const Element* condition) {
+    const Prim prim = condition->prim;
+    if (!WalksOf(builder_.target()).splits_at_conditions || condition->kind != Element::Kind::kPrim ||
+        !fusion::IsComparison(prim) || prim == Prim::kEq || prim == Prim::kNe)
+      return std::nullopt;
+    const ir::Expr* left = math_.ToExpr(condition->args[0]);
+    const ir::Expr* right = math_.ToExpr(condition->args[1]);
+    if (left == nullptr || right == nullptr) return std::nullopt;
+    const ir::Expr* difference = pool_.Sub(left, right);
+    const std::set<int> variables = VariablesOf(difference);
+    if (variables.size() != 1) return std::nullopt;
+    const auto split = math_.Split(difference, *variables.begin());
+    if (!split || !(split->stride->IsConst(1) || split->stride->IsConst(-1))) return std::nullopt;
+    // base + v < 0 where v < -base; base - v < 0 where not v < base + 1. And so on.
+    const bool rises = split->stride->IsConst(1);
+    const bool strict = prim == Prim::kLt || prim == Prim::kGt;
+    const bool below = (prim == Prim::kLt || prim == Prim::kLe) == rises;
+    const ir::Expr* root = rises ? pool_.Sub(pool_.Const(0), split->base) : split->base;
+    if (!root->IsConst()) return std::nullopt;  // Loops are split at constants.
+    return Bound{*variables.begin(), below == strict ? root : pool_.Add(root, pool_.Const(1)), below};
   }
 
   void AddAccess(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides) {
@@ -150,6 +186,12 @@ class Joiner {
         scratch_.Add(scratch_.Mul(scratch_.Symbol(name_a), scratch_.Import(b.end)), scratch_.Symbol(name_b));
     const std::vector<const ir::Expr*>& uses = uses_of_[a.variable];
     if (uses.empty() || uses != uses_of_[b.variable]) return false;
+    for (const auto& [condition, bound] : bounds_) {
+      if (bound.variable == b.variable) return false;  // That is not seen any more.
+      if (bound.variable != a.variable) continue;
+      if (!b.end->IsConst()) return false;
+      scratch_.Mul(scratch_.Import(bound.end), scratch_.Import(b.end));
+    }
     return std::ranges::all_of(uses, [&](const ir::Expr* use) {
       const ir::Expr* joined = scratch_.Substitute(use, {{name_a, scratch_.Const(0)}, {name_b, together}});
       return !scratch_.overflowed() && ir::Equal(joined, use);
@@ -168,6 +210,9 @@ class Joiner {
         }
         if (loop.variable == b.variable) loop.end = end;
       }
+    }
+    for (auto& [condition, bound] : bounds_) {
+      if (bound.variable == a.variable) bound = {b.variable, pool_.Mul(bound.end, b.end), bound.below};
     }
     for (const ir::Expr* use : std::vector(uses_of_[a.variable])) {
       for (const int variable : VariablesOf(use)) std::erase(uses_of_[variable], use);
@@ -190,6 +235,11 @@ class Joiner {
     const auto leaf = [&](const Element* e) -> const Element* {
       if (!Mentions(e)) return e;
       if (e->kind == Element::Kind::kLoad) return nullptr;
+      if (const auto at = bounds_.find(e); at != bounds_.end()) {
+        const auto& [variable, end, below] = at->second;
+        fusion::ElementBuilder& elements = builder_.nest().elements;
+        return elements.Apply(below ? Prim::kLt : Prim::kGe, {elements.Index(variable), ElementOf(end)});
+      }
       const ir::Expr* expr = math_.ToExpr(e);
       return expr == nullptr ? nullptr : ElementOf(WithoutJoined(expr));
     };
@@ -230,6 +280,7 @@ class Joiner {
   std::map<int, std::vector<const ir::Expr*>> uses_of_;
   std::set<const ir::Expr*> known_;  // All of those, the replaced ones, too.
   std::set<const Element*> seen_;
+  std::unordered_map<const Element*, Bound> bounds_;
   std::set<int> joined_;   // Variables that are 0 now.
   std::set<int> changed_;  // Those, and the ones that run for them, too.
   std::unordered_map<const Element*, bool> mentions_;

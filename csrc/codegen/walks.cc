@@ -18,6 +18,7 @@ constexpr Walks kCores = {.full_items = 64,
                           .cuts_columns = true,
                           .keeps_invariants = true,
                           .reduces_rows_in_order = true,
+                          .splits_at_conditions = true,
                           .lays_out_loops = true};
 
 // One CTA an item. It reads rows at some 50 GB/s: less is read before a second launch has begun (128 rows of 8192:

@@ -45,6 +45,10 @@ struct Walks {
   int64_t short_row = 0;  // Fewer columns leave most of those idle that go through a row together: better two kernels.
   int64_t few_rows = 0;   // Fewer leave most processors idle, and stay in cache where they are read again: the same.
 
+  // Loops are split where conditions on their indices change, so that rows from several tensors are one loop, too
+  // (join_loops.cc).
+  bool splits_at_conditions = false;
+
   // Axes (region_axes.cc): the plan chooses the innermost loop, tiles and blocks; else the device's code does.
   bool lays_out_loops = false;
 };

@@ -166,9 +166,10 @@ bool LoopWidths::IsShort(const Region& region) const {
 }
 
 std::vector<int64_t> LoopWidths::CutsOf(const Phase& phase, const Loop& loop, int lanes) const {
-  if (!loop.begin->IsConst(0) || !loop.end->IsConst()) return {};
   IndexMath& math = elements_.math();
-  const int64_t trips = loop.end->value;
+  const ir::Expr* const end = math.Upper(loop.end);  // Of the axis, where the loop is a block of it.
+  if (end == nullptr || !end->IsConst()) return {};
+  const int64_t trips = end->value;
   std::set<int64_t> cuts = {0, trips};
   SeenElements seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {

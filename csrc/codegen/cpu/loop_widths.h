@@ -37,7 +37,8 @@ class LoopWidths {
   // Sums of columns alone, on cores that read best in order: several rows at a time, each a way through memory of its
   // own, so that what is carried is read and written once for all of them. 1: as everywhere.
   int RowsTogether(const Region& region) const;
-  // Where conditions on indices change along `loop`, as far as they are constants.
+  // Where conditions on indices change along `loop`, or along the axis that it is a block of, as far as they are
+  // constants; ends with both ends. At most two: nowhere.
   std::vector<int64_t> CutsOf(const Phase& phase, const Loop& loop, int lanes) const;
   // Whether vectors are in pairs (pairs.h).
   bool IsPaired(const Phase& phase, const Loop& inner) const;

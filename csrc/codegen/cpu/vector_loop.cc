@@ -43,11 +43,13 @@ void VectorLoops::EmitPhase(const Phase& phase, const Loop& loop, Vectors vector
     Emit(loop.variable, first, last, vectors, body);
     return;
   }
-  // Between two cuts every condition is decided by the range.
+  // Between two cuts every condition is decided by the range. A block of an axis has a part of it, or none.
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const ir::Expr* from = pool.Const(cuts[i]);
     const ir::Expr* to = pool.Const(cuts[i + 1]);
     elements_.dependences().EnterRange(loop.variable, from, to);
+    from = i == 0 ? first : pool.Max(first, from);
+    to = i + 2 == cuts.size() ? last : pool.Min(last, to);
     Emit(loop.variable, from, to, vectors, body);
   }
   elements_.dependences().LeaveRange(loop.variable, first, last);

@@ -60,6 +60,18 @@ TEST(JoinLoops, RowsAndWhatIsReduced) {
             "for each of (%1 in 0..20): | for (%3 in 0..42): | for ():");
 }
 
+// A bound between rows is one between elements; one between columns comes again in each row.
+TEST(JoinLoops, RowsOfSeveralTensors) {
+  const auto of = [](const std::string& types, int axis) {
+    return LoopsOf(types + ") {\n  %c = cat(%x, %y) {axis=" + std::to_string(axis) +
+                   "}\n  %n = neg(%c)\n  return %n\n");
+  };
+  EXPECT_EQ(of("%x: f32[3, 4], %y: f32[2, 4]", 0), "for each of (), columns (%1 in 0..20): | for ():");
+  EXPECT_EQ(of("%x: f32[3, 4], %y: f32[3, 5]", 1), "for each of (%0 in 0..3), columns (%1 in 0..9): | for ():");
+  EXPECT_EQ(of("%x: f32[2, 3, 4], %y: f32[2, 5, 4]", 1), "for each of (%0 in 0..2), columns (%2 in 0..32): | for ():");
+  EXPECT_EQ(of("%x: f32[i0, 4], %y: f32[2, 4]", 0), "for each of (%0 in 0..i0 + 2), columns (%1 in 0..4): | for ():");
+}
+
 // A place along the joined axis is used as a number, so that nothing but its own loop runs over it.
 TEST(JoinLoops, NotWhereAPlaceIsAValue) {
   EXPECT_EQ(LoopsOf("%x: i64[4, 5]) {\n"

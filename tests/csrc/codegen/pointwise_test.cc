@@ -205,6 +205,28 @@ TEST(Pointwise, TakesAlongAxes) {
                {}, 13);
 }
 
+// Rows of tensors behind each other, and columns longer than a block: what is loaded is decided by the place.
+TEST(Pointwise, PiecesThatEndAnywhere) {
+  const auto both = [](std::string_view x, std::string_view y, std::string_view widths, int axis) {
+    CheckProgram(
+        Cat("fusion @f(%x: ", x, ", %y: ", y,
+            ") {\n  %a = mul(%x, %x)\n  %b = neg(%y)\n  %c = cat(%a, %b) {axis=", axis,
+            "}\n  %d = abs(%c)\n  %p = pad(%d) {widths=[", widths, "], value=3.0}\n  %e = neg(%p)\n  return %e\n}"),
+        {}, 71);
+  };
+  for (const int rows : {1, 2, 7, 301}) {
+    for (const int columns : {1, 3, 8, 33}) {
+      both(Cat("f32[", rows, ", ", columns, "]"), Cat("f32[5, ", columns, "]"), "2, 1, 0, 0", 0);
+      both(Cat("bf16[2, ", rows, ", ", columns, "]"), Cat("bf16[2, 9, ", columns, "]"), "0, 0, 3, 0, 0, 0", 1);
+    }
+  }
+  for (const int first : {1, 63, 16384, 20001, 50000}) {
+    both(Cat("f32[", first, "]"), "f32[40000]", "5, 9", 0);
+    both(Cat("f32[2, ", first, "]"), "f32[2, 17000]", "0, 0, 0, 17", 1);
+    both(Cat("f32[", first, ", 3]"), "f32[7000, 3]", "1, 1, 0, 0", 0);
+  }
+}
+
 // Data say which piece an element is from, and pieces may be empty (their pointer null).
 TEST(Pointwise, TakesFromPieces) {
   for (const int64_t n : {0, 1, 6}) {
