@@ -22,20 +22,24 @@ using base::Cat;
 
 namespace {
 constexpr int kColumnThreads = 512;
+constexpr int kThreadsOfTwo = 2 * kColumnThreads;  // Of the CTAs of a multiprocessor, for whom there are registers.
 constexpr int kWidth = 32;
 constexpr int kWidthMin = 8;
 constexpr int kWidthMinInCache = 2;  // 32 bytes, a sector.
 constexpr int kThreadsOfShortRows = 128;
 constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
-constexpr int kVectorsHeld = 12;  // Of 4 registers each.
-constexpr int64_t kFewSteps = 4;  // Of a thread: behind more of them latencies are hidden.
+constexpr int64_t kBytesInFlight = 16 * kVectorsInFlight;
+constexpr int64_t kBytesOfNarrow = 32768;  // Of a CTA: half of what it has on its way in vectors of 16 bytes.
+constexpr int kVectorsHeld = 12;           // Of 4 registers each.
+constexpr int64_t kFewSteps = 4;           // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.
 struct Blocks {
   int64_t vectors = 1, others = 1;  // Of one row; its rows.
   int64_t enough = 1;               // That fill three quarters of the machine.
   int64_t all = 1;                  // One on each multiprocessor.
+  bool is_long = false;             // Threads walk over many rows.
 
   int64_t Apart(int width) const { return (vectors + width - 1) / width * others; }
   int64_t Packed(int width) const { return (vectors * others + width - 1) / width; }
@@ -44,7 +48,9 @@ struct Blocks {
   // At most so many threads, and no more than there is work for: with blocks of equal widths where few are needed.
   int Fitting(int width) const {
     if (Packs(width)) return width;
-    if (vectors <= width) return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors, 1))));
+    // Of long walks lines are whole where threads are as many as the columns.
+    if (vectors <= width)
+      return static_cast<int>(is_long ? vectors : std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors, 1))));
     const int64_t count = (vectors + width - 1) / width;
     return vectors * 4 < count * width * 3 ? static_cast<int>((vectors + count - 1) / count) : width;
   }
@@ -69,17 +75,22 @@ Blocks BlocksOf(Emitter& em, const Region& region, const KernelPlan& plan, int v
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
   s.kind = Schedule::Kind::kColumns;
   int64_t trips = 1;
-  size_t loads = 1;
+  int64_t loads = 1, bytes = 16;  // Vectors of a step, and what they take.
   for (const Phase& phase : region.phases) {
     if (phase.loops.empty()) continue;
     trips = std::max(trips, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
-    loads = std::max(loads, em.loads.Vectors(RootsOf(phase)).size());
+    const std::vector<Access> vectors = em.loads.Vectors(RootsOf(phase));
+    if (static_cast<int64_t>(vectors.size()) < loads) continue;
+    loads = static_cast<int64_t>(vectors.size());
+    bytes = 0;
+    for (const Access& access : vectors) bytes += em.places.BytesOf(access);
   }
   s.vectors = trips;
   // Narrower where the columns would not fill the machine; three quarters of it do (2048 x 16384: 128 CTAs 0.0248 ms,
   // 256 of half the width 0.0285).
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
-  const Blocks blocks = BlocksOf(em, region, plan, s.vector);
+  Blocks blocks = BlocksOf(em, region, plan, s.vector);
+  blocks.is_long = blocks.vectors > 1 && trips * blocks.vectors >= kLongTrips * kColumnThreads;
   s.width = kWidth;
   const int width_min = s.adds_parts && s.lanes > 1 ? kWidthMinInCache : kWidthMin;
   while (trips >= kLongTrips && s.width > width_min && blocks.Of(s.width) < blocks.enough) s.width /= 2;
@@ -92,7 +103,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   if (is_constant || is_pair) {
     s.width = is_pair ? kWidthMinInCache : fitting;
   } else if (fitting <= kWidthMin) {
-    s.width = kWidthMin;
+    s.width = blocks.is_long ? fitting : kWidthMin;
   }
   // One CTA on each of few multiprocessors: all threads it can have (2048 x 1000: 0.0094 ms, 512 threads 0.0102).
   const bool few = s.width <= kWidthMin && is_constant && blocks.Of(s.width) * 2 < plan.target.multiprocessors;
@@ -103,9 +114,10 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     height = height >= kLanesMax ? height / kLanesMax * kLanesMax
                                  : static_cast<int>(std::bit_floor(static_cast<unsigned>(height)));
   s.threads = s.width * height;
-  s.unroll = static_cast<int>(
-      std::clamp<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1, std::max<int64_t>(trips / height, 1)));
-  const int most = static_cast<int>(std::max<int64_t>(kVectorsInFlight / static_cast<int64_t>(loads), 1));
+  // Where vectors are short, twice as many; four of them are as many bytes.
+  const int64_t vectors = std::clamp<int64_t>(kBytesInFlight * loads / bytes, kVectorsInFlight, 2 * kVectorsInFlight);
+  const int most = static_cast<int>(std::max<int64_t>(vectors / loads, 1));
+  s.unroll = static_cast<int>(std::clamp<int64_t>(most, 1, std::max<int64_t>(trips / height, 1)));
   if (!is_constant) s.unroll = s.unroll < most && !is_pair ? 1 : most;
   s.ahead = is_constant && s.lanes == 1 && trips <= kFewSteps * height * s.unroll;
   s.stream = LoopingPhases(region) == 1;
@@ -121,7 +133,11 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     s.threads = kColumnThreads;
     s.unroll = static_cast<int>((trips + rows_of_threads - 1) / rows_of_threads);
   }
-  s.ctas_per_sm = s.lanes > 1 && !s.held ? std::clamp(1024 / s.threads, 1, 16) : 1;
+  // Narrow vectors: as many bytes on their way by more threads.
+  if (is_constant && !few && !s.held && 2 * s.threads <= kThreadsOfTwo && trips >= kLongTrips * height &&
+      s.threads * s.unroll * bytes <= kBytesOfNarrow)
+    s.threads *= 2;
+  s.ctas_per_sm = s.held ? 1 : std::clamp(kThreadsOfTwo / s.threads, 1, 16);
   s.items_per_cta = int64_t{s.width} * s.lanes;
   s.is_packed = !s.held && (is_pair || blocks.Packs(s.width));
   s.is_exact =
@@ -143,6 +159,7 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   for (const Phase& phase : region.phases)
     longest = std::max(longest, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
   s.ahead = s.lanes == 1 && longest >= s.unroll;
+  s.ctas_per_sm = kThreadsOfTwo / s.threads;
   s.items_per_cta = int64_t{s.width} * s.lanes;
   s.is_packed = blocks.others > 1 && blocks.vectors * 2 <= s.width;
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
