@@ -4,9 +4,11 @@
 // which saturates the memory of an H200; so the CTAs are small (they come and go without waiting for each other),
 // never persistent, and nothing is unrolled: measured, 128 threads with one vector are first or within 3 % of it at
 // every size. Where all of them run at once and there are many, starting CTAs takes its share of a few microseconds:
-// half as many of 256 threads take 1 to 2 % off a small rotary embedding. Operands that vary along fewer axes are read
-// again from the first-level cache. Indices are divided once a vector.
+// half as many of 256 threads take 1 to 2 % off a small rotary embedding. Where nothing as large as outputs is read,
+// threads have up to four vectors each. Operands that vary along fewer axes are read again from the first-level cache.
+// Indices are divided once a vector.
 #include <algorithm>
+#include <set>
 
 #include "csrc/base/checked.h"
 #include "csrc/codegen/gpu/schedule.h"
@@ -58,6 +60,21 @@ std::vector<Loop> InOrderOfLoads(Emitter& em, const Region& region, const Schedu
   return sorted;
 }
 
+// Whether a tensor as large as the grid is read. Where none is, nearly all that moves is written, and a thread of one
+// vector is over before it has much on its way.
+bool ReadsWhole(Emitter& em, const Region& region) {
+  std::set<const fusion::Element*> seen;
+  const auto reads = [&](const auto& self, const fusion::Element* e) -> bool {
+    if (!e->has_load || !seen.insert(e).second) return false;
+    const auto varies = [&](const Loop& loop) { return em.dependences.VariesWith(e, std::span(&loop, 1)); };
+    if (e->kind == fusion::Element::Kind::kLoad &&
+        std::ranges::all_of(region.grid, [&](const Loop& loop) { return loop.end->IsConst(1) || varies(loop); }))
+      return true;
+    return std::ranges::any_of(e->args, [&](const fusion::Element* arg) { return self(self, arg); });
+  };
+  return std::ranges::any_of(RootsOf(region.phases[0]), [&](const auto* root) { return reads(reads, root); });
+}
+
 // Behind the last of `count` vectors, fewer elements than one has: a thread each, of the CTA that would have the next.
 void EmitRest(Emitter& em, const Region& region, const Schedule& s, const ir::Expr* count) {
   ir::ExprPool& pool = em.pool;
@@ -102,6 +119,11 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
   schedule.kind = Schedule::Kind::kPointwise;
   schedule.threads = 128;
   schedule.unroll = schedule.lanes > 1 ? 1 : 4;
+  if (schedule.lanes > 1 && !ReadsWhole(em, region)) {
+    const int64_t vectors = SizeOf(GridOf(em.pool, region), plan.sizes, 0) / schedule.lanes;
+    const int64_t each = vectors / std::max<int64_t>(kThreadsOfMultiprocessor * plan.target.multiprocessors, 1);
+    schedule.unroll = each >= 8 ? 4 : each >= 4 ? 2 : 1;
+  }
   schedule.items_per_cta = int64_t{schedule.threads} * schedule.unroll * schedule.lanes;
   const std::vector<Loop> loops = WithLast(region.grid, schedule.vector);
   if (schedule.lanes == 1 && loops.size() > 1) {
