@@ -405,7 +405,7 @@ class CarriedEmitter {
     if (!IsAhead()) {
       for (const auto& [access, name] : scalars_) {
         code_.Line("const ", TypeText(access.load->dtype), " ", name, " = next_", name, ";");
-        em_.loaded.SetScalar(access, name);
+        em_.loaded.SetScalar(access.load, name);
       }
       for (const auto& [access, name] : ring_) {
         code_.Line("#pragma unroll\nfor (int u = 0; u < ", s_.unroll, "; ++u) ", name, "[u] = next_", name, "[u];");
@@ -419,7 +419,7 @@ class CarriedEmitter {
       const int64_t size = DTypeBytes(access.load->dtype);
       code_.Line("const ", TypeText(access.load->dtype), " ", name, " = ld_", Suffix(access.load->dtype), "((const ",
                  MemoryText(access.load->dtype), "*)&ring_", name, "[stage][t / 32 * ", size / 4, "]);");
-      em_.loaded.SetScalar(access, name);
+      em_.loaded.SetScalar(access.load, name);
     }
     if (s_.staging == Staging::kBulk) code_.Line("bulk_wait(full + stage, phase);");
     Each([&] {

@@ -14,6 +14,7 @@ constexpr int64_t kTileMin = 32;  // Extents below do not fill tiles.
 constexpr int64_t kAnyTileMin = 8;
 // Of a flat loop: shifted inputs are read an element at a time, and still its vectors pay.
 constexpr int kMisfitsOfFlat = 16;
+constexpr int64_t kSkewedMin = 257;  // Elements of a row: a warp reads fewer by elements, all at once.
 constexpr int64_t kThreadRow = 16;
 constexpr int64_t kThreadRowOfMany = 64;  // Where threads of a vector each are several times as many as run at once.
 constexpr size_t kTiledStoresMax = 4;
@@ -162,6 +163,12 @@ bool FitsTransposed(Emitter& em, const LoopNest& nest, const Region& region, con
   for (const int variable : {along, across}) {
     if (SizeOf(FindLoop(region.grid, variable)->end, plan.sizes, kUnknown) < kTileMin) return false;
   }
+  bool divide = true;  // Both sides of a tile are vectors.
+  em.conditions.Probe([&] {
+    for (const int variable : {along, across})
+      divide = divide && em.conditions.Divisible(em.pool.Import(FindLoop(region.grid, variable)->end), 16 / bytes);
+  });
+  if (!divide) return false;
   em.vector.Set(along, static_cast<int>(16 / bytes));
   Region loads = region;  // Its stores do not count: they turn.
   for (Store& store : loads.phases[0].stores) store.index.clear();
@@ -186,7 +193,7 @@ bool MayBeRagged(const Region& region, int variable) {
   for (size_t p = 0; p < region.phases.size(); ++p) {
     const Phase& phase = region.phases[p];
     if (phase.loops.empty()) continue;
-    if (phase.loops.size() != 1 || phase.loops[0].variable != variable || IsOnlinePair(region, p)) return false;
+    if (phase.loops.size() != 1 || phase.loops[0].variable != variable) return false;
   }
   return true;
 }
@@ -243,6 +250,7 @@ class Chooser {
     }
     em_.vector.Clear();
     em_.vector.SetRagged(false);
+    em_.vector.SetSkew(nullptr);
     return s_;
   }
 
@@ -270,7 +278,7 @@ class Chooser {
       if (in_vectors || FitsTiled(em_, nest_, region_, plan_, along, across)) {
         s_.vector = along;
         s_.across = across;
-        return in_vectors ? ChooseTransposed(nest_, region_, s_) : ChooseTiled(region_, plan_, s_);
+        return in_vectors ? ChooseTransposed(nest_, region_, s_) : ChooseTiled(nest_, region_, plan_, s_);
       }
     }
     if (across >= 0) s_.vector = across;
@@ -285,11 +293,12 @@ class Chooser {
     s_.adds_parts = AddsParts(nest_, region_);
     const Loop& column = *FindLoop(region_.grid, s_.vector);
     const bool is_narrow = SizeOf(em_.indices.TripsOf(std::span(&column, 1)), plan_.sizes, kUnknown) < kWarp;
-    // One a vector. Of sizes that are symbols there would be one text more.
-    const ir::Expr* all = em_.indices.TripsOf(region_.grid);
-    const int64_t threads = all->IsConst() ? all->value / std::max(plan_.target.multiprocessors, 1) : 0;
-    const bool are_many = threads >= kThreadsThatHide;
-    const int64_t longest = threads >= 2 * kThreadsOfMultiprocessor ? kThreadRowOfMany : kThreadRow;
+    // One a vector.
+    const int64_t all = SizeOf(em_.indices.TripsOf(region_.grid), plan_.sizes, 0);
+    const int64_t threads = all / std::max(plan_.target.multiprocessors, 1);
+    const bool are_many = threads >= kThreadsThatHide && !s_.adds_parts;
+    const bool is_constant = IsConstant(em_.indices.TripsOf(region_.grid));
+    const int64_t longest = is_constant && threads >= 2 * kThreadsOfMultiprocessor ? kThreadRowOfMany : kThreadRow;
     if ((s_.lanes == 1 || is_narrow || are_many) && HasShortRows(em_, region_, plan_, longest))
       return ChooseShortRows(em_, region_, plan_, s_);
     ChooseColumns(em_, region_, plan_, s_);
@@ -305,7 +314,10 @@ class Chooser {
       if (!region_.phases[p].loops.empty()) s_.vector = region_.phases[p].loops.back().variable;
     }
     SetLanes();
-    if (MayBeRagged(region_, s_.vector)) TryRagged(0);
+    if (MayBeRagged(region_, s_.vector)) {
+      TryRagged(0);
+      TrySkewed();
+    }
     ChooseRows(em_, region_, plan_, s_);
   }
 
@@ -322,6 +334,30 @@ class Chooser {
     s_.is_ragged = s_.lanes > before && em_.loads.Misfits(region_) <= misfits_max;
     em_.vector.SetRagged(s_.is_ragged);
     if (!s_.is_ragged) SetLanes();
+  }
+
+  // Vectors of long rows that begin anywhere: what lies otherwise than most tensors is read across them.
+  void TrySkewed() {
+    int64_t longest = 0;
+    for (const Phase& phase : region_.phases) {
+      if (!phase.loops.empty()) longest = std::max(longest, SizeOf(phase.loops[0].end, plan_.sizes, kUnknown));
+    }
+    const ir::Expr* skew = longest < kSkewedMin ? nullptr : em_.loads.RowOffset(region_, s_.vector);
+    if (skew == nullptr) return;
+    const Schedule before = s_;
+    em_.vector.SetRagged(true);
+    em_.vector.SetSkew(skew);
+    SetLanes();
+    size_t fits = 0;
+    for (const Phase& phase : region_.phases) {
+      if (!phase.loops.empty()) fits = std::max(fits, em_.loads.Vectors(RootsOf(phase)).size());
+    }
+    s_.is_skewed = s_.is_ragged = s_.lanes > before.lanes && em_.loads.Misfits(region_) <= static_cast<int>(fits);
+    if (s_.is_skewed) return;
+    em_.vector.SetRagged(before.is_ragged);
+    em_.vector.SetSkew(nullptr);
+    SetLanes();
+    s_.is_ragged = before.is_ragged;
   }
 
   Emitter& em_;
@@ -424,7 +460,7 @@ Schedule AnySize(Schedule s) {
   }
   s.is_exact = s.is_exact && s.kind != Schedule::Kind::kColumns;
   s.lanes = 1;
-  s.is_ragged = false;
+  s.is_ragged = s.is_skewed = false;
   s.ahead = false;
   s.stream = false;
   s.keep = false;

@@ -25,12 +25,20 @@ void Conditions::Probe(const std::function<void()>& body) {
   is_probing_ = false;
 }
 
+bool Conditions::IsMultiple(int variable, int64_t by) const {
+  return variable == vector_.variable() && vector_.skew() == nullptr && vector_.lanes() % by == 0;
+}
+
+bool Conditions::BeginsVector(const ir::Expr* base) {
+  return Divisible(vector_.skew() == nullptr ? base : pool_.Sub(base, vector_.skew()), vector_.lanes());
+}
+
 bool Conditions::Divisible(const ir::Expr* expr, int64_t by) {
   if (by == 1) return true;
   if (expr->IsConst()) return expr->value % by == 0;
   if (expr->kind == ExprKind::kSymbol) {
     const int variable = VariableOf(expr->symbol);
-    if (variable >= 0) return variable == vector_.variable() && vector_.lanes() % by == 0;
+    if (variable >= 0) return IsMultiple(variable, by);
   } else if (expr->kind == ExprKind::kMin || expr->kind == ExprKind::kMax || expr->kind == ExprKind::kMod) {
     return Divisible(expr->args[0], by) && Divisible(expr->args[1], by);
   } else if (expr->kind == ExprKind::kAdd) {
@@ -41,9 +49,7 @@ bool Conditions::Divisible(const ir::Expr* expr, int64_t by) {
     const ir::Expr* symbols = pool_.Const(expr->value);
     for (const ir::Expr* atom : expr->args) {
       const bool is_symbolic = dependences_.VarsOf(atom) == 0;
-      if (!is_symbolic && atom->kind == ExprKind::kSymbol && VariableOf(atom->symbol) == vector_.variable() &&
-          vector_.lanes() % by == 0)
-        return true;
+      if (!is_symbolic && atom->kind == ExprKind::kSymbol && IsMultiple(VariableOf(atom->symbol), by)) return true;
       if (is_symbolic) symbols = pool_.Mul(symbols, atom);
     }
     if (symbols->IsConst()) return false;

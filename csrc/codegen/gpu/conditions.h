@@ -24,6 +24,8 @@ class Conditions {
   void RequireAligned(int tensor, int64_t bytes);
   // Whether expr is a multiple of `by`, at most 8: provably, or by a condition on symbols of which the known sizes are.
   bool Divisible(const ir::Expr* expr, int64_t by);
+  // The same of the first lane's place, where `base` is that of the vector variable's 0.
+  bool BeginsVector(const ir::Expr* base);
   // body(), which asks what would be: conditions are not kept.
   void Probe(const std::function<void()>& body);
 
@@ -31,6 +33,7 @@ class Conditions {
 
  private:
   bool MayDivide(const ir::Expr* expr, int64_t by) const;
+  bool IsMultiple(int variable, int64_t by) const;
 
   ir::ExprPool& pool_;
   const Vector& vector_;

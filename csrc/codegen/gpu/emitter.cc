@@ -14,7 +14,7 @@ Emitter::Emitter(const LoopNest& nest, const Options& options)
       indices(code, math, vector, arguments, dependences, conditions, guards, options.narrow),
       values(code, math, vector, arguments, dependences, guards, indices, places, loads, loaded, options.fast),
       stores(code, math, arguments, guards, indices, places, values),
-      lanes(code, vector, places, loaded, values, stores) {
+      lanes(code, vector, guards, places, indices, loaded, values, stores) {
   code.Line("typedef ", options.narrow ? "int" : "i64", " ix;");
   code.Line("typedef ", options.narrow ? "u32" : "u64", " ux;");
   code.Line("const int t = TID;");

@@ -13,6 +13,13 @@ uint64_t Guards::VarsOf(int guard) {
   return vars;
 }
 
+std::optional<bool> Guards::Known(int guard, const Element* condition) const {
+  for (; guard != 0; guard = at(guard).parent) {
+    if (at(guard).condition == condition) return at(guard).holds;
+  }
+  return std::nullopt;
+}
+
 // Its two sides differ by +-1 times the vector variable and a multiple of the lanes, on the side of the comparison
 // where the first lane decides.
 bool Guards::IsUniform(const Element* condition) {
@@ -30,7 +37,7 @@ bool Guards::IsUniform(const Element* condition) {
   const bool is_greater = prim == Prim::kGt || prim == Prim::kLe;  // Of b < a.
   ir::ExprPool& pool = math_.pool();
   const auto split = math_.Split(is_greater ? pool.Sub(b, a) : pool.Sub(a, b), vector_.variable());
-  return split && split->stride->IsConst(1) && conditions_.Divisible(split->base, vector_.lanes());
+  return split && split->stride->IsConst(1) && conditions_.BeginsVector(split->base);
 }
 
 bool Guards::IsUniformGuard(int guard) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "csrc/codegen/gpu/conditions.h"
 #include "csrc/codegen/gpu/dependences.h"
@@ -22,6 +23,8 @@ class Guards {
   int Add(int parent, const Element* condition, bool holds) { return table_.Add(parent, condition, holds); }
   const Guard& at(int guard) const { return table_.at(guard); }
   uint64_t VarsOf(int guard);
+  // What `guard` says of `condition`, if it does.
+  std::optional<bool> Known(int guard, const Element* condition) const;
 
   // Whether an index condition has one answer for all lanes of a vector.
   bool IsUniform(const Element* condition);

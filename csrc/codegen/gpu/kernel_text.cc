@@ -24,7 +24,7 @@ const ir::Expr* Emit(Emitter& em, const LoopNest& nest, const Region& region, co
     case Schedule::Kind::kRows: return EmitRows(em, region, schedule);
     case Schedule::Kind::kColumns: return EmitColumns(em, region, schedule);
     case Schedule::Kind::kTransposed: return EmitTransposed(em, nest, region, schedule);
-    case Schedule::Kind::kTiled: return EmitTiled(em, nest, region, schedule);
+    case Schedule::Kind::kTiled: return EmitTiled(em, region, schedule);
     case Schedule::Kind::kCarried: return EmitCarried(em, region, schedule);
   }
   return em.pool.Const(0);
@@ -49,10 +49,13 @@ Schedule Shared(Schedule s) {
     s.lanes = 1;
   }
   if (s.kind == Schedule::Kind::kRows) {
-    s.rows = 1;
-    s.held = false;
+    // Short rows have as many threads as they want; of long ones none is held.
+    const int width = s.threads / s.rows;
+    const bool is_short = width < kSharedThreads && kSharedThreads % width == 0;
+    s.rows = is_short ? kSharedThreads / width : 1;
+    s.held = s.held && is_short;
     s.early = false;
-    s.unroll = std::min(s.unroll, 2);
+    s.unroll = s.held ? s.unroll : std::min(s.unroll, 2);
   }
   s.threads = kSharedThreads;
   s.ctas_per_sm = s.kind == Schedule::Kind::kColumns && s.lanes > 1 ? 4 : 1;
@@ -60,7 +63,7 @@ Schedule Shared(Schedule s) {
   const int64_t vectors = int64_t{s.threads} * s.unroll * s.lanes;
   s.items_per_cta = s.kind == Schedule::Kind::kPointwise ? vectors
                     : s.kind == Schedule::Kind::kColumns ? int64_t{s.width} * s.lanes
-                                                         : 1;
+                                                         : s.rows;
   return s;
 }
 

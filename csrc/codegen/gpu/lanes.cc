@@ -61,13 +61,42 @@ void Lanes::StoreLane(std::span<const Store> stores, const std::vector<VectorSto
   for (const std::string& write : writes) code_.Line(write);
 }
 
+bool Lanes::Branches(const VectorStore& vector) {
+  const Stores::Packed& packed = vector.packed;
+  return packed.computed != nullptr && stores_.FindBranch(packed.computed, packed.guard) != nullptr;
+}
+
+// Lane by lane, where `guard` holds; a piece of a concatenation for those vectors alone that lie in it.
+void Lanes::Compute(const VectorStore& vector, int guard) {
+  const Element* select = stores_.FindBranch(vector.packed.computed, guard);
+  if (select == nullptr) {
+    return Each([&] {
+      const DType dtype = stores_.DTypeOf(*vector.store);
+      code_.Line(vector.array, "[e] = ", stores_.ValueText(vector.packed.computed, dtype, guard), ";");
+    });
+  }
+  values_.PairLoads(select, guard);
+  const std::string condition = indices_.ConditionText(select->args[0]);
+  std::string sides[2];
+  for (const bool holds : {true, false}) {
+    code_.Open();
+    Compute(vector, guards_.Add(guard, select->args[0], holds));
+    sides[holds ? 0 : 1] = code_.Close();
+  }
+  code_.Line("if (", condition, ") {\n", sides[0], "} else {\n", sides[1], "}");
+}
+
 void Lanes::Body(std::span<const Accumulator> accumulators, std::span<const std::string> names,
                  std::span<const Store> stores, std::span<const Product> products) {
   const std::vector<VectorStore> vectors = StartVectors(stores);
-  Each([&] {
-    Accumulate(accumulators, names, products);
-    StoreLane(stores, vectors);
-  });
+  if (accumulators.empty() && products.empty() && stores.size() == 1 && vectors.size() == 1 && Branches(vectors[0])) {
+    Compute(vectors[0], vectors[0].packed.guard);
+  } else {
+    Each([&] {
+      Accumulate(accumulators, names, products);
+      StoreLane(stores, vectors);
+    });
+  }
   for (const VectorStore& vector : vectors) code_.Line(stores_.PackedText(*vector.store, vector.packed, vector.array));
 }
 

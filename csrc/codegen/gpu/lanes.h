@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "csrc/codegen/gpu/guards.h"
+#include "csrc/codegen/gpu/indices.h"
 #include "csrc/codegen/gpu/loaded.h"
 #include "csrc/codegen/gpu/places.h"
 #include "csrc/codegen/gpu/scopes.h"
@@ -22,8 +24,16 @@ class Lanes {
   using Element = fusion::Element;
 
   // All outlive this.
-  Lanes(Scopes& code, const Vector& vector, Places& places, const Loaded& loaded, Values& values, Stores& stores)
-      : code_(code), vector_(vector), places_(places), loaded_(loaded), values_(values), stores_(stores) {}
+  Lanes(Scopes& code, const Vector& vector, Guards& guards, Places& places, Indices& indices, const Loaded& loaded,
+        Values& values, Stores& stores)
+      : code_(code),
+        vector_(vector),
+        guards_(guards),
+        places_(places),
+        indices_(indices),
+        loaded_(loaded),
+        values_(values),
+        stores_(stores) {}
 
   // body() once for each lane `e` of the vector in scope.
   void Each(const std::function<void()>& body);
@@ -51,11 +61,15 @@ class Lanes {
   void Accumulate(std::span<const Accumulator> accumulators, std::span<const std::string> names,
                   std::span<const Product> products);
   void StoreLane(std::span<const Store> stores, const std::vector<VectorStore>& vectors);
+  bool Branches(const VectorStore& vector);
+  void Compute(const VectorStore& vector, int guard);
   std::string PairsText(const Element* element) const;
 
   Scopes& code_;
   const Vector& vector_;
+  Guards& guards_;
   Places& places_;
+  Indices& indices_;
   const Loaded& loaded_;
   Values& values_;
   Stores& stores_;

@@ -1,4 +1,5 @@
-// Loads that a schedule has done: values are made of these instead. Private to csrc/codegen/gpu.
+// Loads that a schedule has done, and other values that it has computed: values are made of these instead. Private to
+// csrc/codegen/gpu.
 #pragma once
 
 #include <map>
@@ -20,11 +21,11 @@ class Loaded {
     return known == packs_.end() ? nullptr : &known->second;
   }
 
-  // From now on, in this region, that load of one element is `text`.
-  void SetScalar(const Access& access, std::string text) { scalars_[access.load] = std::move(text); }
+  // From now on, in this region, that element, a load of one or computed, is `text`.
+  void SetScalar(const fusion::Element* element, std::string text) { scalars_[element] = std::move(text); }
   void ForgetScalars() { scalars_.clear(); }
-  const std::string* ScalarOf(const fusion::Element* load) const {  // Null: it is not loaded.
-    const auto known = scalars_.find(load);
+  const std::string* ScalarOf(const fusion::Element* element) const {  // Null: there is none.
+    const auto known = scalars_.find(element);
     return known == scalars_.end() ? nullptr : &known->second;
   }
 

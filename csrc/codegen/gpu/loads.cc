@@ -16,7 +16,8 @@ void Loads::Visit(const Element* element, int guard, Search& search) {
     for (const Element* arg : element->args) Visit(arg, guard, search);
     if (places_.IsVectorLoad({element, guard})) {
       search.found.push_back({element, guard});
-    } else if (search.counts_misfits && dependences_.IsLane(dependences_.VarsOf(element) | guards_.VarsOf(guard))) {
+    } else if (search.counts_misfits && dependences_.IsLane(dependences_.VarsOf(element) | guards_.VarsOf(guard)) &&
+               !places_.IsAcrossVectors({element, guard})) {
       ++search.misfits;
     }
     return;
@@ -25,6 +26,10 @@ void Loads::Visit(const Element* element, int guard, Search& search) {
     const Element* condition = element->args[0];
     if (const std::optional<bool> decided = math_.Decide(condition)) {
       Visit(element->args[*decided ? 1 : 2], guard, search);
+      return;
+    }
+    if (const std::optional<bool> known = guards_.Known(guard, condition)) {
+      Visit(element->args[*known ? 1 : 2], guard, search);
       return;
     }
     if (math_.GuardsSides(element)) {
@@ -43,6 +48,36 @@ std::vector<Access> Loads::Vectors(const std::vector<const Element*>& roots, int
   Search search;
   for (const Element* root : roots) Visit(root, guard, search);
   return std::move(search.found);
+}
+
+const ir::Expr* Loads::RowOffset(const Region& region, int variable) {
+  std::vector<std::pair<const ir::Expr*, int>> counts;
+  const auto count = [&](const Places::Offset& offset) {
+    const auto split = offset.data.empty() ? math_.Split(offset.affine, variable) : std::nullopt;
+    if (!split || !split->stride->IsConst(1) || !dependences_.HasAny(dependences_.VarsOf(split->base), region.grid))
+      return;
+    const auto known = std::ranges::find(counts, split->base, &std::pair<const ir::Expr*, int>::first);
+    if (known != counts.end()) {
+      ++known->second;
+    } else {
+      counts.emplace_back(split->base, 1);
+    }
+  };
+  std::set<const Element*> seen;
+  const auto visit = [&](const auto& self, const Element* e) -> void {
+    if (!e->has_load || !seen.insert(e).second) return;
+    for (const Element* arg : e->args) self(self, arg);
+    if (e->kind == Element::Kind::kLoad && places_.IsInMemory(e)) count(places_.OffsetOf({e, 0}));
+  };
+  for (const Phase& phase : region.phases) {
+    for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+    for (const Store& store : phase.stores) {
+      visit(visit, store.value);
+      if (!phase.loops.empty()) count(places_.OffsetOf(store.tensor, store.index));
+    }
+  }
+  const auto most = std::ranges::max_element(counts, {}, &std::pair<const ir::Expr*, int>::second);
+  return most == counts.end() ? nullptr : most->first;
 }
 
 int Loads::MisfitsOf(const Loop& loop) {

@@ -35,6 +35,9 @@ class Loads {
   // Loads of one element that vary with `rows` and not with `columns`, whatever conditions say.
   std::vector<Access> Scalars(const std::vector<const Element*>& roots, std::span<const Loop> rows,
                               std::span<const Loop> columns);
+  // The offset at which rows along `variable` begin in memory: that of most of the tensors of `region` that have one by
+  // its grid. Null: none has.
+  const ir::Expr* RowOffset(const Region& region, int variable);
   // The weight, in accesses, of all in `region` that does not fit vectors.
   int Misfits(const Region& region);
 

@@ -61,7 +61,7 @@ bool Places::IsVector(const Offset& offset, int tensor) {
       return false;
   }
   const auto split = math_.Split(offset.affine, vector_.variable());
-  if (!split || !split->stride->IsConst(1) || !conditions_.Divisible(split->base, lanes)) return false;
+  if (!split || !split->stride->IsConst(1) || !conditions_.BeginsVector(split->base)) return false;
   conditions_.RequireAligned(tensor, std::min<int64_t>(16, lanes * DTypeBytes(arguments_.tensor(tensor).dtype)));
   return true;
 }
@@ -71,6 +71,15 @@ bool Places::IsVectorLoad(const Access& access) {
   const Offset offset = OffsetOf(access);
   if (!IsLane(offset) || !guards_.IsUniformGuard(access.guard)) return false;
   return IsVector(offset, arguments_.TensorOf(access.load->value));
+}
+
+bool Places::IsAcrossVectors(const Access& access) {
+  const int64_t bytes = DTypeBytes(access.load->dtype);
+  if (vector_.skew() == nullptr || (bytes != 2 && bytes != 4) || vector_.lanes() * bytes < 4) return false;
+  const ir::Expr* offset = IsInMemory(access.load) ? AffineOf(access) : nullptr;
+  if (offset == nullptr || !guards_.IsUniformGuard(access.guard)) return false;
+  const auto split = math_.Split(offset, vector_.variable());
+  return split && split->stride->IsConst(1);
 }
 
 int Places::BytesOf(const Access& access) const {

@@ -59,6 +59,8 @@ class Places {
   // Whether a vector of elements of `tensor` lies there, its address a multiple of its size: by conditions.
   bool IsVector(const Offset& offset, int tensor);
   bool IsVectorLoad(const Access& access);
+  // Where rows begin anywhere: whether its elements lie side by side, as a vector's, but may begin between vectors.
+  bool IsAcrossVectors(const Access& access);
   bool IsVectorStore(const Store& store) { return IsVector(OffsetOf(store.tensor, store.index), store.tensor); }
   // Bytes of a vector.
   int BytesOf(const Access& access) const;

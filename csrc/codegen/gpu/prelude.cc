@@ -145,6 +145,30 @@ template <int B, bool K> DEV Pk<B> ldh(const void* p) {
 }
 template <int B> DEV Pk<B> lds(const void* p) { return ldh<B, false>(p); }
 template <int B> DEV Pk<B> ldk(const void* p) { return ldh<B, true>(p); }
+// The same of any address of elements of 2 or 4 bytes: from the pieces that it lies across, each of which has a byte of
+// it.
+template <int B> DEV Pk<B> ldu(const void* p) {
+  constexpr int C = B < 16 ? B : 16, N = B / C;
+  const int beyond = (int)((u64)p & (C - 1));
+  const char* base = (const char*)p - beyond;
+  u32 w[(B + C) / 4];
+#pragma unroll
+  for (int k = 0; k <= N; ++k) {
+    const Pk<C> c = ldv<C>(base + (k == N && beyond == 0 ? N - 1 : k) * C);
+#pragma unroll
+    for (int i = 0; i < C / 4; ++i) w[k * (C / 4) + i] = c.w[i];
+  }
+#pragma unroll
+  for (int step = C / 8; step > 0; step /= 2) {
+    const bool moves = (beyond & (4 * step)) != 0;
+#pragma unroll
+    for (int i = 0; i + step < (B + C) / 4; ++i) w[i] = moves ? w[i + step] : w[i];
+  }
+  Pk<B> r;
+#pragma unroll
+  for (int i = 0; i < B / 4; ++i) r.w[i] = (u32)((((u64)w[i + 1] << 32) | w[i]) >> (8 * (beyond & 3)));
+  return r;
+}
 template <int B> DEV void stv(void* p, const Pk<B>& r) {
   if constexpr (B >= 16) {
     for (int i = 0; i < B / 16; ++i)
@@ -377,10 +401,10 @@ DEV float online_raise(float& m, float& sum, float top) {
   return m == u2f(0xff800000u) ? 0.0f : m;
 }
 DEV float online_factor(float own, float all) { return own == all ? 1.0f : fast_exp(own - all); }
-// The pairs of all threads of a group of W warps, for each of them.
-template <int W> DEV void online_collect(float& m, float& sum, float* ms, float* sums, int warp) {
-  float all = across<Max, 32>(m);
-  sum = across<Sum, 32>(sum * online_factor(m, all));
+// The pairs of all threads of a group of W warps, or of L lanes of one, for each of them.
+template <int W, int L> DEV void online_collect(float& m, float& sum, float* ms, float* sums, int warp) {
+  float all = across<Max, L>(m);
+  sum = across<Sum, L>(sum * online_factor(m, all));
   m = all;
   if constexpr (W > 1) {
     const int lane = TID & 31;

@@ -32,6 +32,8 @@ struct Schedule {
   int lanes = 1;    // Elements of a vector.
   // kPointwise, kRows: vectors need not divide the one loop there is; threads of their own compute what they leave.
   bool is_ragged = false;
+  // kRows, and ragged: rows begin anywhere, and threads of their own compute what is in front of the first vector, too.
+  bool is_skewed = false;
   bool in_rows =
       false;          // kPointwise: a CTA's items are of one row, so that all loops but the innermost are divided once.
   int across = -1;    // kTransposed, kTiled: the variable along which stores are contiguous.
@@ -80,7 +82,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);
-void ChooseTiled(const Region& region, const KernelPlan& plan, Schedule& schedule);
+void ChooseTiled(const LoopNest& nest, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 
 // Write what CTA `unit` of a region does, into the function `em` is in. Return how many units there are.
@@ -88,7 +90,7 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
 const ir::Expr* EmitRows(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitTransposed(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule);
-const ir::Expr* EmitTiled(Emitter& em, const LoopNest& nest, const Region& region, const Schedule& schedule);
+const ir::Expr* EmitTiled(Emitter& em, const Region& region, const Schedule& schedule);
 const ir::Expr* EmitCarried(Emitter& em, const Region& region, const Schedule& schedule);
 
 // The tiles of kTransposed and kTiled: `height` by `width` elements along `across` and `vector`. In the scope that

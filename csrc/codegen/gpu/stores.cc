@@ -1,6 +1,9 @@
 // Addresses, elements and copies.
 #include "csrc/codegen/gpu/stores.h"
 
+#include <algorithm>
+#include <set>
+
 #include "csrc/codegen/gpu/scalar.h"
 
 namespace hir::codegen::gpu {
@@ -33,6 +36,8 @@ std::string Stores::ElementText(const Store& store, const std::string& text) {
   return Cat("st_", Suffix(DTypeOf(store)), "(", AddressOf(store.tensor, store.index), ", ", text, ");");
 }
 
+const Element* Stores::ValueOf(const Store& store) const { return Unrounded(store.value, DTypeOf(store)); }
+
 std::string Stores::ValueText(const Element* value, DType dtype, int guard) {
   return values_.Text(Unrounded(value, dtype), guard);
 }
@@ -62,6 +67,31 @@ Stores::Packed Stores::FindCopy(const Store& store) {
             .guard = guard_of(!holds)};
   }
   return {.computed = store.value};
+}
+
+const Element* Stores::FindBranch(const Element* value, int guard) {
+  std::set<const Element*> seen;
+  const auto is_costly = [&](const auto& self, const Element* e) -> bool {
+    if (!e->has_load || e->kind == Element::Kind::kLoad) return false;
+    const bool is_prim = e->kind == Element::Kind::kPrim;
+    if (is_prim && (fusion::IsFunction(e->prim) || e->prim == fusion::Prim::kDiv)) return true;
+    return std::ranges::any_of(e->args, [&](const Element* arg) { return self(self, arg); });
+  };
+  const auto find = [&](const auto& self, const Element* e) -> const Element* {
+    if (!e->has_load || e->kind == Element::Kind::kLoad || !seen.insert(e).second) return nullptr;
+    if (e->kind == Element::Kind::kPrim && e->prim == fusion::Prim::kSelect) {
+      const Element* condition = e->args[0];
+      if (const auto known = guards_.Known(guard, condition)) return self(self, e->args[*known ? 1 : 2]);
+      if (math_.IsIndexCondition(condition) && !math_.Decide(condition) &&
+          (is_costly(is_costly, e->args[1]) || is_costly(is_costly, e->args[2])) && guards_.IsUniform(condition))
+        return e;
+    }
+    for (const Element* arg : e->args) {
+      if (const Element* found = self(self, arg)) return found;
+    }
+    return nullptr;
+  };
+  return find(find, value);
 }
 
 std::string Stores::PackedText(const Store& store, const Packed& packed, const std::string& array) {

@@ -34,6 +34,8 @@ class Stores {
   std::string AddressOf(int tensor, std::span<const Element* const> index);
   // One element: what `store` stores, in registers, and the statement that stores it once it is `text`.
   std::string ValueText(const Store& store) { return ValueText(store.value, DTypeOf(store)); }
+  // The element of which ValueText is the text: without roundings that storing does anyway.
+  const Element* ValueOf(const Store& store) const;
   std::string ElementText(const Store& store, const std::string& text);
   // The value to store as `dtype`, in registers: packing rounds to 16 bits.
   std::string ValueText(const Element* value, DType dtype, int guard = 0);
@@ -48,6 +50,9 @@ class Stores {
     int guard = 0;                      // where this holds.
   };
   Packed FindCopy(const Store& store);
+  // A select below `value` by a condition on indices that has one answer for all lanes, where a side takes functions to
+  // compute: a piece of a concatenation. Null: there is none.
+  const Element* FindBranch(const Element* value, int guard);
   // The statement that stores it, with what was computed in `array`.
   std::string PackedText(const Store& store, const Packed& packed, const std::string& array);
 

@@ -59,8 +59,8 @@ std::string Values::Text(const Element* element, int guard) {
   }
   if (element->kind == Element::Kind::kLoad) {
     if (const std::string* result = dependences_.ResultOf(element->value)) return *result;
-    if (const std::string* scalar = loaded_.ScalarOf(element)) return *scalar;
   }
+  if (const std::string* scalar = loaded_.ScalarOf(element)) return *scalar;
   if (const ir::Expr* expr = math_.ToExpr(element))
     return Cat("((i64)", indices_.Text(expr, dependences_.IsLane(dependences_.VarsOf(expr))), ")");
   if (math_.IsIndexCondition(element)) return indices_.ConditionText(element);
@@ -68,6 +68,8 @@ std::string Values::Text(const Element* element, int guard) {
   if (element->kind == Element::Kind::kPrim && element->prim == Prim::kSelect) {
     if (const std::optional<bool> decided = math_.Decide(element->args[0]))
       return Text(element->args[*decided ? 1 : 2], guard);
+    if (const std::optional<bool> known = guards_.Known(guard, element->args[0]))
+      return Text(element->args[*known ? 1 : 2], guard);
   }
   const uint64_t vars = dependences_.VarsOf(element) | guards_.VarsOf(guard);
   // A guard that all lanes share does not make a value one of each lane: the address of a pack may need it.
@@ -195,9 +197,10 @@ std::string Values::LoadAddress(const Access& access) {
 
 std::string Values::LoadText(const Access& access, Reading reading) {
   const std::string bytes = Cat("<", places_.BytesOf(access), ">(");
-  const std::string load = Cat(reading == Reading::kLast    ? "lds"
-                               : reading == Reading::kFirst ? "ldk"
-                                                            : "ldv",
+  const std::string load = Cat(reading == Reading::kLast     ? "lds"
+                               : reading == Reading::kFirst  ? "ldk"
+                               : reading == Reading::kAcross ? "ldu"
+                                                             : "ldv",
                                bytes, LoadAddress(access), ")");
   return access.guard == 0 ? load : Cat(GuardText(access.guard), " ? ", load, " : none", bytes, ")");
 }
@@ -215,7 +218,8 @@ std::string Values::PackText(const Access& access) {
   const size_t level = LevelOf(access);
   const Key key = {access.load, access.guard, false};
   if (const std::string* known = code_.Find(level, key)) return *known;
-  return code_.Named(key, level, Cat("Pk<", places_.BytesOf(access), ">"), LoadText(access, Reading::kPlain));
+  const Reading reading = places_.IsVectorLoad(access) ? Reading::kPlain : Reading::kAcross;
+  return code_.Named(key, level, Cat("Pk<", places_.BytesOf(access), ">"), LoadText(access, reading));
 }
 
 std::string Values::LoadValue(const Element* element, int guard) {
@@ -226,7 +230,8 @@ std::string Values::LoadValue(const Element* element, int guard) {
   }
   const std::string_view suffix = Suffix(arguments_.tensor(tensor).dtype);
   const Access access = {element, guard};
-  if (places_.IsVectorLoad(access)) return Cat("get_", suffix, "(", PackText(access), ", e)");
+  if (places_.IsVectorLoad(access) || places_.IsAcrossVectors(access))
+    return Cat("get_", suffix, "(", PackText(access), ", e)");
   const Places::Offset offset = places_.OffsetOf(access);
   const std::string load = Cat("ld_", suffix, "(a.t", tensor, " + (", OffsetText(offset, places_.IsLane(offset)), "))");
   if (guard == 0) return load;

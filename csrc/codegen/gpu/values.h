@@ -46,8 +46,9 @@ class Values {
   // A vector load as an expression, with what the caches are told of it.
   enum class Reading {
     kPlain,
-    kLast,   // It is not read again.
-    kFirst,  // It soon is.
+    kAcross,  // Places::IsAcrossVectors.
+    kLast,    // It is not read again.
+    kFirst,   // It soon is.
   };
   std::string LoadText(const Access& access, Reading reading);
   // The same for a load of one element.

@@ -147,7 +147,7 @@ void Step::Emit(std::span<const Stage> stages) {
         for (const auto& [access, name] : arrays_)
           em_.loaded.SetPack(access, Cat(name, walk_.unroll > 1 ? "[u]" : "[0]"));
       }
-      for (const auto& [access, name] : scalars_) em_.loaded.SetScalar(access, Cat(name, "[u]"));
+      for (const auto& [access, name] : scalars_) em_.loaded.SetScalar(access.load, Cat(name, "[u]"));
       stage.body();
       em_.loaded.ForgetPacks();
       if (!scalars_.empty()) em_.loaded.ForgetScalars();

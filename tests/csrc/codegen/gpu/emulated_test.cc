@@ -181,6 +181,33 @@ TEST(Emulated, Transposed) {
   programs.Check();
 }
 
+// Pieces of a concatenation that take functions: each is computed for the vectors that lie in it.
+TEST(Emulated, PiecesByBranch) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(7);
+  for (const auto& [n, m] : {std::pair{64, 128}, {8, 24}, {12, 400}, {7, 9}}) {
+    for (const std::string type : {"bf16", "f32"}) {
+      programs.Add(Cat("fusion @f(%x: ", type, "[i0], %y: ", type, "[i1], %z: ", type, R"([i1]) {
+        %a = sigmoid(%x)
+        %b = tanh(%y)
+        %c = cat(%a, %b, %z) {axis=0}
+        %e = exp(%c)
+        return %e
+      })"),
+                   {{"i0", n}, {"i1", m}});
+      programs.Add(Cat("fusion @f(%x: ", type, "[3, ", n, "], %y: ", type, "[3, ", m, R"(]) {
+        %a = sigmoid(%x)
+        %b = div(%y, %y)
+        %c = cat(%a, %b) {axis=1}
+        %p = pad(%c) {widths=[8, 4, 0, 0], value=1.0}
+        return %p
+      })"),
+                   {});
+    }
+  }
+  programs.Check();
+}
+
 // Extents that no vector divides, and short ones.
 TEST(Emulated, Tiled) {
   SKIP_WITHOUT_COMPILER();
@@ -194,6 +221,21 @@ TEST(Emulated, Tiled) {
       })"),
                    {{"i0", n}, {"i1", m}});
     }
+    // Operands that lie as the result are read behind the barrier; a condition asks for both at once.
+    programs.Add(R"(fusion @f(%x: f32[i0, i1], %b: f32[i1, i0], %c: i64[i1, i0]) {
+      %e = exp(%x)
+      %t = permute(%e) {dims=[1, 0]}
+      %s = sigmoid(%b)
+      %a = mul(%t, %s)
+      %k = constant() {value=1.0, dtype=f64}
+      %l = gt(%b, %k)
+      %w = where(%l, %t, %a)
+      %p = pad(%t) {widths=[1, 2, 0, 0], value=0.5}
+      %q = slice(%p) {start=[0, 2], end=[i1, i0 + 2], strides=[1, 1]}
+      %r = add(%q, %b)
+      return %a, %w, %r
+    })",
+                 {{"i0", n}, {"i1", m}});
     programs.Add(Cat("fusion @f(%x: f32[", n, ", 3, ", m, R"(], %w: f32[)", n, R"(]) {
       %t = permute(%x) {dims=[2, 1, 0]}
       %i = broadcast(%w) {is_broadcast_dim=[1, 1, 0]}
@@ -349,6 +391,51 @@ TEST(Emulated, Normalizations) {
       return %y
     })",
                  {{"i0", n}, {"i1", m}});
+  }
+  programs.Check();
+}
+
+// Long rows of odd lengths begin anywhere: vectors of what lies as most do, and elements in front of them and behind.
+TEST(Emulated, RowsThatBeginAnywhere) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(6);
+  for (const auto& [n, m] : {std::pair{5, 257}, {9, 1483}, {3, 2050}, {4, 301}}) {
+    for (const bool is_constant : {false, true}) {
+      const std::string rows = is_constant ? std::to_string(n) : "i0", row = is_constant ? std::to_string(m) : "i1";
+      const SymbolValues sizes = is_constant ? SymbolValues() : SymbolValues{{"i0", n}, {"i1", m}};
+      const std::string x = Cat("[", rows, ", ", row, "]");
+      programs.Add(Cat("fusion @f(%x: bf16", x, ", %mask: bf16[", row, R"(]) {
+        %f = cast(%x) {dtype=f32}
+        %g = cast(%mask) {dtype=f32}
+        %h = add(%f, %g)
+        %m = max(%h) {axes=[1], keepdim=true, dtype=null}
+        %d = sub(%h, %m)
+        %e = exp(%d)
+        %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+        %y = div(%e, %s)
+        %z = cast(%y) {dtype=bf16}
+        return %z
+      })"),
+                   sizes);
+      programs.Add(Cat("fusion @f(%x: f32", x, ", %y: bf16", x, ", %w: f32[", row, R"(]) {
+        %p = mul(%x, %y)
+        %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+        %q = mul(%x, %w)
+        %r = sub(%q, %s)
+        %t = max(%r) {axes=[1], keepdim=false, dtype=null}
+        return %r, %t
+      })"),
+                   sizes);
+    }
+    // A row of a larger tensor, and one that is turned around.
+    programs.Add(Cat("fusion @f(%x: f32[", n, ", ", m + 7, R"(]) {
+      %c = slice(%x) {start=[0, 3], end=[)",
+                     n, ", ", m + 3, R"(], strides=[1, 1]}
+      %s = sum(%c) {axes=[1], keepdim=true, dtype=null}
+      %y = sub(%c, %s)
+      return %y
+    })"),
+                 {});
   }
   programs.Check();
 }
