@@ -48,7 +48,7 @@ struct Blocks {
   // At most so many threads, and no more than there is work for: with blocks of equal widths where few are needed.
   int Fitting(int width) const {
     if (Packs(width)) return width;
-    // Of long walks lines are whole where threads are as many as the columns.
+    // Threads that each read many rows read whole cache lines where there is one for each vector of columns.
     if (vectors <= width)
       return static_cast<int>(is_long ? vectors : std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(vectors, 1))));
     const int64_t count = (vectors + width - 1) / width;

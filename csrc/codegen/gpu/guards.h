@@ -23,7 +23,7 @@ class Guards {
   int Add(int parent, const Element* condition, bool holds) { return table_.Add(parent, condition, holds); }
   const Guard& at(int guard) const { return table_.at(guard); }
   uint64_t VarsOf(int guard);
-  // What `guard` says of `condition`, if it does.
+  // Whether `condition` holds wherever `guard` does, or nowhere there; nothing where `guard` does not include it.
   std::optional<bool> Known(int guard, const Element* condition) const;
 
   // Whether an index condition has one answer for all lanes of a vector.

@@ -10,6 +10,10 @@ namespace hir::codegen::gpu {
 using base::Cat;
 using fusion::Prim;
 
+namespace {
+constexpr int kSplitsMax = 8;
+}  // namespace
+
 void Lanes::Each(const std::function<void()>& body) {
   if (vector_.HasLanes()) {
     code_.Lanes(vector_.lanes(), body);
@@ -66,21 +70,23 @@ bool Lanes::Branches(const VectorStore& vector) {
   return packed.computed != nullptr && stores_.FindBranch(packed.computed, packed.guard) != nullptr;
 }
 
-// Lane by lane, where `guard` holds; a piece of a concatenation for those vectors alone that lie in it.
-void Lanes::Compute(const VectorStore& vector, int guard) {
-  const Element* select = stores_.FindBranch(vector.packed.computed, guard);
+// Lane by lane, where `guard` holds; a piece of a concatenation for those vectors alone that lie in it. At most
+// `splits` branches: sums of many concatenations have as many cases as the product of their pieces.
+void Lanes::Compute(const VectorStore& vector, int guard, int& splits) {
+  const Element* select = splits > 0 ? stores_.FindBranch(vector.packed.computed, guard) : nullptr;
   if (select == nullptr) {
     return Each([&] {
       const DType dtype = stores_.DTypeOf(*vector.store);
       code_.Line(vector.array, "[e] = ", stores_.ValueText(vector.packed.computed, dtype, guard), ";");
     });
   }
+  --splits;
   values_.PairLoads(select, guard);
   const std::string condition = indices_.ConditionText(select->args[0]);
   std::string sides[2];
   for (const bool holds : {true, false}) {
     code_.Open();
-    Compute(vector, guards_.Add(guard, select->args[0], holds));
+    Compute(vector, guards_.Add(guard, select->args[0], holds), splits);
     sides[holds ? 0 : 1] = code_.Close();
   }
   code_.Line("if (", condition, ") {\n", sides[0], "} else {\n", sides[1], "}");
@@ -90,7 +96,8 @@ void Lanes::Body(std::span<const Accumulator> accumulators, std::span<const std:
                  std::span<const Store> stores, std::span<const Product> products) {
   const std::vector<VectorStore> vectors = StartVectors(stores);
   if (accumulators.empty() && products.empty() && stores.size() == 1 && vectors.size() == 1 && Branches(vectors[0])) {
-    Compute(vectors[0], vectors[0].packed.guard);
+    int splits = kSplitsMax;
+    Compute(vectors[0], vectors[0].packed.guard, splits);
   } else {
     Each([&] {
       Accumulate(accumulators, names, products);

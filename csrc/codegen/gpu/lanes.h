@@ -62,7 +62,7 @@ class Lanes {
                   std::span<const Product> products);
   void StoreLane(std::span<const Store> stores, const std::vector<VectorStore>& vectors);
   bool Branches(const VectorStore& vector);
-  void Compute(const VectorStore& vector, int guard);
+  void Compute(const VectorStore& vector, int guard, int& splits);
   std::string PairsText(const Element* element) const;
 
   Scopes& code_;

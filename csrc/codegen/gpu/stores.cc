@@ -70,12 +70,14 @@ Stores::Packed Stores::FindCopy(const Store& store) {
 }
 
 const Element* Stores::FindBranch(const Element* value, int guard) {
-  std::set<const Element*> seen;
+  std::set<const Element*> seen, cheap;  // `cheap`: it and all below it.
   const auto is_costly = [&](const auto& self, const Element* e) -> bool {
-    if (!e->has_load || e->kind == Element::Kind::kLoad) return false;
+    if (!e->has_load || e->kind == Element::Kind::kLoad || cheap.contains(e)) return false;
     const bool is_prim = e->kind == Element::Kind::kPrim;
     if (is_prim && (fusion::IsFunction(e->prim) || e->prim == fusion::Prim::kDiv)) return true;
-    return std::ranges::any_of(e->args, [&](const Element* arg) { return self(self, arg); });
+    if (std::ranges::any_of(e->args, [&](const Element* arg) { return self(self, arg); })) return true;
+    cheap.insert(e);
+    return false;
   };
   const auto find = [&](const auto& self, const Element* e) -> const Element* {
     if (!e->has_load || e->kind == Element::Kind::kLoad || !seen.insert(e).second) return nullptr;

@@ -27,7 +27,8 @@ namespace {
 constexpr int kTileThreads = 256;
 constexpr int kEach = 4;
 constexpr int64_t kSector = 32;  // Bytes that memory gives at least.
-constexpr size_t kCrossingMax = 4;
+// Of an element: 16 KiB of a tile, in each of a kernel's two functions, are below the 48 KiB that a CTA has.
+constexpr int64_t kCrossingBytesMax = 16;
 constexpr int64_t kLong = int64_t{1} << 20;  // Of longer sides the last tile does not count.
 
 // By which of a tile's axes elements are read side by side.
@@ -38,18 +39,20 @@ class Sides {
   Sides(Emitter& em, const Region& region, const Schedule& s) : em_(em), s_(s) {
     for (const Store& store : region.phases[0].stores) stores_.push_back(em.stores.ValueOf(store));
     for (const Element* value : stores_) {
-      if (crossing_.size() <= kCrossingMax && Cross(value)) continue;
+      if (Cross(value)) continue;
       crossing_.clear();
       break;
     }
-    if (crossing_.empty() || crossing_.size() > kCrossingMax) {
+    int64_t bytes = 0;
+    for (const Element* value : crossing_) bytes += std::max<int64_t>(DTypeBytes(value->dtype), 4);
+    if (crossing_.empty() || bytes > kCrossingBytesMax) {
       crossing_.clear();
       for (const Element* value : stores_) Add(value);
     }
   }
 
-  // What is left in the tile: the largest parts of what is stored that are read along the inputs alone; all of it where
-  // a condition that says which elements exist is about others, too.
+  // The values that pass through shared memory: the largest subexpressions of the stored ones whose loads are all side
+  // by side along the inputs. The stored values themselves where a condition on which elements exist guards both kinds.
   const std::vector<const Element*>& crossing() const { return crossing_; }
 
   // The largest parts that are computed behind the barrier and have nothing of a tile.
@@ -90,7 +93,7 @@ class Sides {
   // Whether what it is made of can be taken apart.
   bool Cross(const Element* e) {
     const unsigned sides = Of(e);
-    if ((sides & kTurned) == 0) return true;
+    if ((sides & kTurned) == 0 || !crossed_.insert(e).second) return true;
     if ((sides & kStraight) == 0) {
       Add(e);
       return true;
@@ -104,6 +107,7 @@ class Sides {
   const Schedule& s_;
   std::vector<const Element*> stores_, crossing_;
   std::map<const Element*, unsigned> sides_;
+  std::set<const Element*> crossed_;  // Those that Cross has been to.
 };
 
 class TiledEmitter {

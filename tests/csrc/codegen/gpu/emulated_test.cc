@@ -236,6 +236,18 @@ TEST(Emulated, Tiled) {
       return %a, %w, %r
     })",
                  {{"i0", n}, {"i1", m}});
+    // More than a tile has room for: the results cross it instead.
+    programs.Add(R"(fusion @f(%x: f64[i0, i1], %y: f64[i0, i1], %z: f64[i0, i1], %b: f64[i1, i0]) {
+      %s = permute(%x) {dims=[1, 0]}
+      %t = permute(%y) {dims=[1, 0]}
+      %u = permute(%z) {dims=[1, 0]}
+      %p = mul(%s, %b)
+      %q = maximum(%t, %p)
+      %r = sub(%q, %b)
+      %v = mul(%r, %u)
+      return %v
+    })",
+                 {{"i0", n}, {"i1", m}});
     programs.Add(Cat("fusion @f(%x: f32[", n, ", 3, ", m, R"(], %w: f32[)", n, R"(]) {
       %t = permute(%x) {dims=[2, 1, 0]}
       %i = broadcast(%w) {is_broadcast_dim=[1, 1, 0]}

@@ -130,5 +130,36 @@ TEST(Schedules, KnownSizesSayWhichVectorsThereAre) {
   EXPECT_NE(odd.text.find("const ix block"), std::string::npos);  // Rows, so that nothing is divided for each element.
 }
 
+// What reads another value twice, sixty times over, has as many paths as a number of nineteen digits.
+TEST(Schedules, SharedValuesAreLookedAtOnce) {
+  std::string squares;
+  for (int i = 0; i < 60; ++i) squares += base::Cat("  %q", i + 1, " = mul(%q", i, ", %q", i, ")\n");
+  const std::string cat =
+      "%x: f32[64], %y: f32[64]) {\n  %q0 = neg(%x)\n" + squares + "  %c = cat(%q60, %y) {axis=0}\n  return %c\n";
+  EXPECT_EQ(MadeOf(cat).schedules, Schedules{"pointwise of 4"});
+  const std::string turned =
+      "%x: f32[1001, 205], %b: f32[205, 1001]) {\n  %t = permute(%x) {dims=[1, 0]}\n  %q0 = add(%t, %b)\n" + squares +
+      "  return %q60\n";
+  EXPECT_EQ(MadeOf(turned).schedules, Schedules{"tiled of 1"});
+}
+
+// A sum of concatenations has two cases for each of them: not all are branches.
+TEST(Schedules, BranchesAreFew) {
+  std::string program = "%x: f32[256], %s: f32[256]) {\n  %e = exp(%x)\n  %t0 = neg(%s)\n";
+  for (int i = 0; i < 20; ++i) {
+    const int end = 8 * (i + 1);
+    base::Append(program, "  %l", i, " = slice(%e) {start=[0], end=[", end, "], strides=[1]}\n  %r", i,
+                 " = slice(%x) {start=[", end, "], end=[256], strides=[1]}\n  %c", i, " = cat(%l", i, ", %r", i,
+                 ") {axis=0}\n  %t", i + 1, " = add(%t", i, ", %c", i, ")\n");
+  }
+  const Made made = MadeOf(program + "  return %t20\n");
+  ASSERT_EQ(made.schedules, Schedules{"pointwise of 4"});
+  size_t branches = 0;
+  const std::string_view other = "} else {\n#pragma unroll";
+  for (size_t at = made.text.find(other); at != std::string::npos; at = made.text.find(other, at + 1)) ++branches;
+  EXPECT_GE(branches, 1U);
+  EXPECT_LE(branches, 8U);
+}
+
 }  // namespace
 }  // namespace hir::codegen::gpu
