@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "csrc/codegen/axis_votes.h"
 #include "csrc/codegen/index_math.h"
 #include "csrc/codegen/schedules.h"
 
@@ -70,30 +71,28 @@ class Layout {
     order_.push_back(loop.variable);
   }
 
-  // Every access counts for the variable along which it is contiguous; accesses to larger tensors count more. In a
-  // region with loops those in loops: what is done once for each row, a result or a part of it, is little.
   void Vote() {
+    const StridesOf strides = [this](const ir::Value* value) { return StridesFor(value); };
+    votes_ = VotesOf(region_, builder_.nest().tensors, strides, math_);
+    all_ = votes_.All();
+  }
+
+  // Of an element that the region reads or writes.
+  int64_t WidestBytes() {
+    int64_t widest = 1;
     std::set<const Element*> seen;
     const auto visit = [&](const auto& self, const Element* e) -> void {
       if (!seen.insert(e).second) return;
-      if (e->kind == Element::Kind::kLoad && StridesFor(e->value) != nullptr) {
-        widest_ = std::max(widest_, DTypeBytes(e->value->type->dtype));
-        VoteFor(e->args, *StridesFor(e->value), 1);
-      }
+      if (e->kind == Element::Kind::kLoad) widest = std::max(widest, DTypeBytes(e->value->type->dtype));
       for (const Element* arg : e->args) self(self, arg);
     };
-    const bool loops = std::ranges::any_of(region_.phases, [](const Phase& phase) { return !phase.loops.empty(); });
     for (const Phase& phase : region_.phases) {
-      if (loops && phase.loops.empty()) continue;
-      for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
-      for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body);
       for (const Store& store : phase.stores) {
         visit(visit, store.value);
-        const Tensor& tensor = builder_.nest().tensors[static_cast<size_t>(store.tensor)];
-        widest_ = std::max(widest_, DTypeBytes(tensor.dtype));
-        VoteFor(store.index, tensor.strides, 2);
+        widest = std::max(widest, DTypeBytes(builder_.nest().tensors[static_cast<size_t>(store.tensor)].dtype));
       }
     }
+    return widest;
   }
 
   // Null for accumulators: no tensor is behind them.
@@ -108,27 +107,6 @@ class Layout {
     return &at->second;
   }
 
-  void VoteFor(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides, int64_t weight) {
-    ir::ExprPool& pool = builder_.nest().exprs;
-    const ir::Expr* offset = pool.Const(0);
-    for (size_t i = 0; i < index.size(); ++i) {
-      const ir::Expr* at = math_.ToExpr(index[i]);
-      if (at == nullptr) return;
-      offset = pool.Add(offset, pool.Mul(at, strides[i]));
-    }
-    int64_t varies = 0;
-    for (const int variable : order_) varies += math_.DependsOn(offset, variable) ? 1 : 0;
-    for (const int variable : order_) {
-      const auto split = math_.Split(offset, variable);
-      if (!split || !split->stride->IsConst(1)) continue;
-      votes_[variable] += weight * varies * varies;
-      for (const int other : order_) {
-        if (other != variable && math_.DependsOn(offset, other))
-          transposed_[{variable, other}] += weight * varies * varies;
-      }
-    }
-  }
-
   // The parts of a reduction, and rows in their order, stay outside of it.
   bool BoundsOthers(int variable) {
     if (std::ranges::find(region_.serial, variable, &Loop::variable) != region_.serial.end()) return true;
@@ -141,8 +119,8 @@ class Layout {
     int best = order_.empty() || BoundsOthers(order_.back()) ? -1 : order_.back();
     int64_t most = 0;
     for (const int variable : order_) {  // The later of equals: further in.
-      const auto votes = votes_.find(variable);
-      if (votes != votes_.end() && votes->second >= most && !BoundsOthers(variable)) {
+      const auto votes = all_.find(variable);
+      if (votes != all_.end() && votes->second >= most && !BoundsOthers(variable)) {
         best = variable;
         most = votes->second;
       }
@@ -192,8 +170,8 @@ class Layout {
     int across = -1;
     int64_t most = 0;
     for (const Loop& loop : region_.grid) {
-      const auto votes = transposed_.find({loop.variable, columns});
-      if (votes != transposed_.end() && votes->second > most) {
+      const auto votes = votes_.across.find({loop.variable, columns});
+      if (votes != votes_.across.end() && votes->second > most) {
         across = loop.variable;
         most = votes->second;
       }
@@ -206,7 +184,8 @@ class Layout {
     const auto at = std::ranges::find(region_.grid, across, &Loop::variable);
     Loop rows = *at;
     region_.grid.erase(at);
-    const int64_t num_rows = kTileRowBytes / widest_, num_columns = kTileColumnBytes / widest_;
+    const int64_t widest = WidestBytes();
+    const int64_t num_rows = kTileRowBytes / widest, num_columns = kTileColumnBytes / widest;
     const auto beside = [&](const Loop& other, int64_t most) {
       const int64_t trips = std::clamp<int64_t>(TripsOf(other, most), 1, most);
       return std::min(num_rows * num_columns / trips, kPointwiseColumns);
@@ -246,9 +225,8 @@ class Layout {
   Region& region_;
   IndexMath math_;
   std::vector<int> order_;  // Variables, outermost first.
-  std::map<int, int64_t> votes_;
-  std::map<std::pair<int, int>, int64_t> transposed_;  // Of those, the ones that vary along another variable, too.
-  int64_t widest_ = 1;                                 // Bytes of an element of any tensor.
+  AxisVotes votes_;
+  std::map<int, int64_t> all_;
   std::map<const ir::Value*, std::vector<const ir::Expr*>> strides_;
 };
 

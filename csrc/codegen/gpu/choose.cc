@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "csrc/codegen/axis_votes.h"
 #include "csrc/codegen/gpu/schedule.h"
 
 namespace hir::codegen::gpu {
@@ -21,63 +22,22 @@ constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
 constexpr int kThreadsThatHide = 256;  // Of a multiprocessor, the latency of what each reads, several vectors at once.
 
-// How many accesses are contiguous along each variable, larger tensors counting more. Of a region with reductions
-// those in its loops: what is done once for each row, a result or a part of it, is little.
-struct Votes {
-  std::map<int, int64_t> loads, stores;
-};
-
-Votes VotesOf(Emitter& em, const LoopNest& nest, const Region& region) {
-  Votes votes;
-  std::vector<int> variables;
-  for (const Loop& loop : region.grid) variables.push_back(loop.variable);
-  for (const Loop& loop : region.serial) variables.push_back(loop.variable);
-  for (const Phase& phase : region.phases) {
-    for (const Loop& loop : phase.loops) {
-      if (std::ranges::find(variables, loop.variable) == variables.end()) variables.push_back(loop.variable);
-    }
-  }
-  const auto vote = [&](std::span<const Element* const> index, const Tensor& tensor, std::map<int, int64_t>& to) {
-    ir::ExprPool& pool = em.pool;
-    const ir::Expr* offset = pool.Const(0);
-    for (size_t i = 0; i < index.size(); ++i) {
-      const ir::Expr* at = em.math.ToExpr(index[i]);
-      if (at != nullptr) offset = pool.Add(offset, pool.Mul(at, pool.Import(tensor.strides[i])));
-    }
-    int64_t varies = 0;
-    for (const int variable : variables) varies += em.math.DependsOn(offset, variable) ? 1 : 0;
-    for (const int variable : variables) {
-      const auto split = em.math.Split(offset, variable);
-      if (split && split->stride->IsConst(1)) to[variable] += varies * varies;
-    }
+AxisVotes VotesWithoutParts(Emitter& em, const LoopNest& nest, const Region& region) {
+  const StridesOf strides = [&nest](const ir::Value* value) -> const std::vector<const ir::Expr*>* {
+    const auto is_its = [&](const Tensor& t) { return t.value == value && t.role != Tensor::Role::kOutput; };
+    const auto found = std::ranges::find_if(nest.tensors, is_its);
+    return found == nest.tensors.end() ? nullptr : &found->strides;
   };
-  std::set<const Element*> seen;
-  const bool reduces = LoopingPhases(region) > 0;
-  const auto visit = [&](const auto& self, const Element* e) -> void {
-    if (!seen.insert(e).second) return;
-    if (e->kind == Element::Kind::kLoad) {
-      for (const Tensor& tensor : nest.tensors) {
-        if (tensor.value == e->value && tensor.role != Tensor::Role::kOutput) vote(e->args, tensor, votes.loads);
-      }
-    }
-    for (const Element* arg : e->args) self(self, arg);
-  };
-  for (const Phase& phase : region.phases) {
-    if (reduces && phase.loops.empty()) continue;
-    for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
-    for (const Carried& carried : phase.carried) visit(visit, carried.accumulator.body);
-    for (const Store& store : phase.stores) {
-      visit(visit, store.value);
-      vote(store.index, nest.tensors[static_cast<size_t>(store.tensor)], votes.stores);
-    }
-  }
+  AxisVotes votes = VotesOf(region, nest.tensors, strides, em.math);
   // The parts of a reduction, by which its loops begin and end, are no vectors.
   for (const Phase& phase : region.phases) {
     for (const Loop& loop : phase.loops) {
-      for (const int variable : variables) {
-        if (!em.math.DependsOn(loop.begin, variable) && !em.math.DependsOn(loop.end, variable)) continue;
-        if (variable >= 0) votes.loads.erase(variable), votes.stores.erase(variable);
-      }
+      const auto bounds = [&](const auto& entry) {
+        return entry.first >= 0 &&
+               (em.math.DependsOn(loop.begin, entry.first) || em.math.DependsOn(loop.end, entry.first));
+      };
+      std::erase_if(votes.loads, bounds);
+      std::erase_if(votes.stores, bounds);
     }
   }
   return votes;
@@ -233,8 +193,12 @@ bool FitsTiled(Emitter& em, const LoopNest& nest, const Region& region, const Ke
 class Chooser {
  public:
   Chooser(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan)
-      : em_(em), nest_(nest), region_(region), plan_(plan), votes_(VotesOf(em, nest, region)), all_(votes_.loads) {
-    for (const auto& [variable, count] : votes_.stores) all_[variable] += 2 * count;
+      : em_(em),
+        nest_(nest),
+        region_(region),
+        plan_(plan),
+        votes_(VotesWithoutParts(em, nest, region)),
+        all_(votes_.All()) {
     s_.vector = Best(all_);
   }
 
@@ -364,7 +328,7 @@ class Chooser {
   const LoopNest& nest_;
   const Region& region_;
   const KernelPlan& plan_;
-  const Votes votes_;
+  const AxisVotes votes_;
   std::map<int, int64_t> all_;  // Votes of loads and of stores.
   Schedule s_;
 };
