@@ -1,6 +1,6 @@
-"""Two layers of a Llama over several ranks, by hostir.torch.parallelize_module and by PyTorch's DTensor.
+"""Layers of a Llama over several ranks, by hostir.torch.parallelize_module and by PyTorch's DTensor.
 
-torch_parallel.py [--device cuda] [--ranks N] [--rounds N] [--turns N] [--sizes NAME...] [--json FILE]
+torch_parallel.py [--device cuda] [--ranks N] [--rounds N] [--turns N] [--sizes NAME...] [--compile] [--json FILE]
 
 Both sides take the same plans of ColwiseParallel, RowwiseParallel and SequenceParallel: hostir from one process, with
 its ranks behind a daemon; DTensor in a process a rank, by gloo on CPUs and NCCL on GPUs, a thread each. Losses and
@@ -8,6 +8,8 @@ gradients are compared with one process that has the whole model. Then rounds in
 forward and backward, in turn. Communications are those of hostir's plans, and what CommDebugMode sees: their number,
 and of each the larger of the buffers that a rank gives and gets. Gradients of replicated weights behind split
 activations are summed in hostir's programs; DTensor leaves them partial, and sums them when an optimizer reads them.
+`--compile` has DTensor's side compiled by inductor. `llama3_8b_N` is one layer of that model's sizes for N tokens in
+bfloat16. Of hostir's runs the predicted times are kept, and of both sides the most memory that a rank has, on GPUs.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class Size(NamedTuple):
     heads: int = 8
     groups: int = 4  # Of queries, which have a key and a value each.
     layers: int = 2
+    inner: int = 0  # Of the MLP; 0: four times the width.
+    dtype: str = "float32"
 
 
 SIZES = {
@@ -57,7 +61,12 @@ SIZES = {
     "small": Size(batch=4, length=64, width=256, words=1024),
     "medium": Size(batch=4, length=128, width=512, words=4096),
     "large": Size(batch=4, length=1024, width=4096, words=32768, heads=32, groups=8),  # Of GPUs.
+    **{
+        f"llama3_8b_{tokens}": Size(1, tokens, 4096, 1024, heads=32, groups=8, layers=1, inner=14336, dtype="bfloat16")
+        for tokens in (1, 64, 8192)
+    },
 }
+TOLERANCES = {"float32": 1e-3, "bfloat16": 3e-2}
 
 
 class Layers(nn.Module):
@@ -68,7 +77,7 @@ class Layers(nn.Module):
         config = tf.LlamaConfig(
             vocab_size=size.words,
             hidden_size=size.width,
-            intermediate_size=4 * size.width,
+            intermediate_size=size.inner or 4 * size.width,
             num_attention_heads=size.heads,
             num_key_value_heads=size.groups,
             attn_implementation="sdpa",
@@ -116,7 +125,7 @@ def plan_of(kind: str) -> dict[str, Any]:
 def made(size: Size, device: str) -> tuple[Any, tuple[Any, Any]]:
     """The model and a batch, the same in every process."""
     torch.manual_seed(0)
-    model = Layers(size).to(device)
+    model = Layers(size).to(device, getattr(torch, size.dtype))
     words, labels = torch.randint(0, size.words, (2, size.batch, size.length)).to(device)
     return model, (words, labels)
 
@@ -200,13 +209,17 @@ def serve(rank: int, args: argparse.Namespace, folder: str, pipes: list[Any]) ->
         if what == "begin":
             model, batch = made(SIZES[rest[0]], device)
             tp.parallelize_module(model, mesh, plan_of(rest[1]))
-            side = Side(model, model, batch, args.device)
+            side = Side(model, torch.compile(model) if args.compile else model, batch, args.device)
         elif what == "turn":
             answer = side.turn(*rest)
         elif what == "count":
             with Bytes() as counted:
-                side.go(*rest)
+                Side(side.model, side.model, side.batch, args.device).go(*rest)
             answer = counted.seen
+        elif what == "peak":
+            torch.cuda.reset_peak_memory_stats()
+            side.go(*rest)
+            answer = torch.cuda.max_memory_allocated()
         else:
             answer = side.values()  # Gathering them takes all ranks.
         asked.send(answer if rank == 0 else None)
@@ -265,28 +278,34 @@ def ours_of(size: Size, kind: str, args: argparse.Namespace) -> Side:
     return Side(model, torch.compile(model, backend="hostir", dynamic=False), batch, args.device)
 
 
-def communications(client: Any, is_forward: bool) -> dict[str, list[int]]:
-    """Of the programs that have run, by names: as ``Bytes.seen``."""
+def plans(client: Any, is_forward: bool) -> list[Any]:
+    """Of the programs that have run."""
     import hostir.torch
 
+    graphs = [g for g in hostir.torch.report().graphs if g.name.startswith("inference") == is_forward]
+    return [client.explain(definition) for graph in graphs for definition in graph.definitions()]
+
+
+def communications(of_programs: list[Any]) -> dict[str, list[int]]:
+    """By names: as ``Bytes.seen``."""
     seen: dict[str, list[int]] = {}
-    for graph in hostir.torch.report().graphs:
-        if graph.name.startswith("inference") != is_forward:
-            continue
-        for definition in graph.definitions():
-            for each in client.explain(definition).communications:
-                count = seen.setdefault(each.type, [0, 0])
-                count[0] += 1
-                count[1] += int(each.bytes)
+    for plan in of_programs:
+        for each in plan.communications:
+            count = seen.setdefault(each.type, [0, 0])
+            count[0] += 1
+            count[1] += int(each.bytes)
     return seen
 
 
-def differences(side: tuple[float, dict[str, Any]], one: tuple[float, dict[str, Any]]) -> dict[str, float]:
+def differences(side: tuple[float, dict[str, Any]], one: tuple[float, dict[str, Any]], size: Size) -> dict[str, float]:
     """The losses', and the greatest of the gradients' by their norms; from a process that has the whole model."""
     assert side[1].keys() == one[1].keys()
-    gradients = [float((side[1][name] - want).norm() / (want.norm() + 1e-12)) for name, want in one[1].items()]
+    # The softmax of one score is 1: gradients of queries and keys are rounding alone then.
+    compared = [name for name in one[1] if size.length > 1 or not name.endswith(("q_proj.weight", "k_proj.weight"))]
+    gradients = [float((side[1][name] - one[1][name]).norm() / (one[1][name].norm() + 1e-12)) for name in compared]
+    most = TOLERANCES[size.dtype]
     found = {"loss": abs(side[0] - one[0]) / abs(one[0]), "gradient": max(gradients)}
-    assert max(found.values()) < 1e-3, f"values differ: {found}"
+    assert max(found.values()) < most, f"values differ: {found}"
     return found
 
 
@@ -298,7 +317,8 @@ def measured(client: Any, peers: Peers, name: str, kind: str, args: argparse.Nam
     peers.ask("begin", name, kind)
     model, batch = made(SIZES[name], args.device)
     want = Side(model, model, batch, args.device).values()
-    off = {"hostir": differences(ours.values(), want), "dtensor": differences(peers.ask("values"), want)}
+    size = SIZES[name]
+    off = {"hostir": differences(ours.values(), want, size), "dtensor": differences(peers.ask("values"), want, size)}
     rows = []
     for what in PASSES:
         ours.turn(what, 2)
@@ -309,8 +329,13 @@ def measured(client: Any, peers: Peers, name: str, kind: str, args: argparse.Nam
             for side in ("hostir", "dtensor") if turn % 2 else ("dtensor", "hostir"):
                 taken[side] += sides[side].turn(what, args.turns)
         row: dict[str, Any] = {"size": name, **SIZES[name]._asdict(), "plan": kind, "pass": what, "differences": off}
-        of_ours = communications(client, what == PASSES[0])
-        row["communications"] = {"hostir": of_ours, "dtensor": peers.ask("count", what)}
+        of_ours = plans(client, what == PASSES[0])
+        row["communications"] = {"hostir": communications(of_ours), "dtensor": peers.ask("count", what)}
+        predicted = [plan.time.predicted_us for plan in of_ours]
+        row["hostir_predicted_ms"] = None if None in predicted else sum(predicted) / 1e3
+        if args.device == "cuda":
+            peak = max(rank.peak for plan in of_ours for rank in plan.memory)
+            row["peak_bytes"] = {"hostir": peak, "dtensor": peers.ask("peak", what)}
         row["fallen"] = sorted({op for op, _ in hostir.torch.report().fallen})
         row["ratio_of_medians"] = quartiles(taken["dtensor"])[1] / quartiles(taken["hostir"])[1]
         times = {f"{side}_ms": values for side, values in taken.items()}
@@ -328,8 +353,10 @@ def line_of(row: dict[str, Any]) -> str:
         return f"{count} of {size / 1024:.0f} KiB"
 
     said = {side: total(seen) for side, seen in row["communications"].items()}
+    predicted = row["hostir_predicted_ms"]
+    ahead = "" if predicted is None else f" ({predicted:.2f} predicted)"
     return (
-        f"{row['size']:6} {row['plan']:8} {row['pass']:20} hostir {ours:8.2f} ms, DTensor {theirs:8.2f} ms: "
+        f"{row['size']:6} {row['plan']:8} {row['pass']:20} hostir {ours:8.2f} ms{ahead}, DTensor {theirs:8.2f} ms: "
         f"{row['ratio_of_medians']:.2f} ({low:.2f}, {middle:.2f}, {high:.2f}); "
         f"communications {said['hostir']} and {said['dtensor']}"
     )
@@ -343,6 +370,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3, help="passes of a side in a round")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, default=["small", "medium"])
     parser.add_argument("--plans", nargs="*", choices=PLANS, default=list(PLANS))
+    parser.add_argument("--compile", action="store_true", help="DTensor's side by torch.compile")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -358,13 +386,18 @@ def main() -> int:
                 for row in measured(client, peers, name, kind, args):
                     rows.append(row)
                     print(line_of(row), flush=True)
-    if args.json is not None:
-        machine: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
-        if args.device == "cuda":
-            machine["card"] = torch.cuda.get_device_name()
-        command = " ".join(["benchmarks/frontends/torch_parallel.py", *sys.argv[1:]])
-        write(args.json, {"command": command, **machine, "transformers": tf.__version__, "rows": rows})
+                if args.json is not None:  # So that a run that is cut off keeps what it has.
+                    keep(args, rows)
     return 0
+
+
+def keep(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    machine: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
+    if args.device == "cuda":
+        machine["card"] = torch.cuda.get_device_name()
+    words = [os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv[1:]]
+    command = " ".join(["benchmarks/frontends/torch_parallel.py", *words])
+    write(args.json, {"command": command, **machine, "transformers": tf.__version__, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ columns of w split), product + reduce-scatter and product + all-reduce (the cont
 "whole" is the communication before or behind all of the product, "NCCL" the same by NCCL alone. "parts" is the same
 program with rows of one rank after the other, which the copy engine brings or takes away meanwhile; "chosen" is what
 hostir makes of it by itself: in parts or whole. "N chunks" is the same program with a stream axis: a loop on the host
-goes through n parts of what each rank holds. Samples of one program take turns, in one process a GPU.
+goes through n parts of what each rank holds. Samples of one program take turns, in one process a GPU. `--peer PYTHON`
+adds PyTorch's and JAX's rows (overlap_peers.py), by a Python that has both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+import overlap_peers
 from kept import quartiles, write
 from machine import machine
 
@@ -146,6 +148,10 @@ def measure(args: argparse.Namespace, sizes: list[Size]) -> list[dict[str, Any]]
                     for name, variant in of_process.items():
                         ms = times[f"{form}-{variant.chunks}-{size}", variant.overlap]
                         of_size.setdefault((form, name), []).extend(ms)
+        if args.peer:
+            for size, of_peers in overlap_peers.samples(args, sizes).items():
+                for key, ms in of_peers.items():
+                    taken[size].setdefault(key, []).extend(ms)
     return [row for size, of_size in taken.items() for row in rows_of(size, of_size)]
 
 
@@ -176,6 +182,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=SIZES, type=lambda t: tuple(map(int, t.split("x"))), help="MxKxN")
     parser.add_argument("--grid", action="store_true", help="27 sizes of 16 to 16384 rows: whole, chosen, parts")
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--peer", help="a Python that has PyTorch and JAX")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=5, help="of a variant in a round")
     parser.add_argument("--batch", type=int, default=5, help="runs of a sample")

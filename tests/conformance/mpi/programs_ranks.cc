@@ -23,6 +23,7 @@ std::vector<std::vector<int64_t>> MeshesOf(int64_t num_ranks) {
   std::vector<std::vector<int64_t>> meshes = {{num_ranks}};
   if (num_ranks == 4) meshes.insert(meshes.end(), {{2, 2}, {2, 2, 1}, {1, 2, 2}});
   if (num_ranks == 6) meshes.push_back({2, 3});
+  if (num_ranks == 8) meshes.insert(meshes.end(), {{2, 4}, {2, 2, 2}});
   return meshes;
 }
 
