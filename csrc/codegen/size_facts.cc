@@ -6,15 +6,25 @@
 
 namespace hir::codegen {
 
-bool SizeFacts::AtLeast(const ir::Expr* extent, int64_t least, bool otherwise) {
-  extent = pool_->Import(extent);
-  if (extent->IsConst()) return extent->value >= least;
+std::optional<int64_t> SizeFacts::ValueOf(const ir::Expr* extent) const {
   const auto value = ir::Evaluate(extent, [&](std::string_view symbol) -> std::optional<int64_t> {
     const auto known = sizes_->find(std::string(symbol));
     if (known == sizes_->end()) return std::nullopt;
     return known->second;
   });
-  if (!value.ok()) return otherwise;
+  return value.ok() ? std::optional(*value) : std::nullopt;
+}
+
+bool SizeFacts::IsBelow(const ir::Expr* extent, int64_t bound) {
+  const std::optional<int64_t> value = ValueOf(extent);
+  return value && *value < bound && !AtLeast(extent, bound, true);
+}
+
+bool SizeFacts::AtLeast(const ir::Expr* extent, int64_t least, bool otherwise) {
+  extent = pool_->Import(extent);
+  if (extent->IsConst()) return extent->value >= least;
+  const std::optional<int64_t> value = ValueOf(extent);
+  if (!value) return otherwise;
   const bool yes = *value >= least;
   const ir::Expr* bound = pool_->Const(yes ? least : least - 1);
   ir::Guard guard = {.kind = ir::Guard::Kind::kAtMost,

@@ -159,7 +159,7 @@ void Emitter::EmitColumnPhase(const Phase& phase) {
   const std::vector<std::string> arrays = EmitColumnArrays(phase, lanes);
   const ir::Expr* offset = pool.Sub(pool.Symbol(VariableSymbol(columns.variable)), pool.Import(columns.begin));
   loops_.Open(phase.loops, [&] {
-    loops_.EmitPhase(phase, columns, {.lanes = lanes, .copies = copies}, [&](int copy) {
+    loops_.EmitPhase(phase, columns, {.lanes = lanes, .copies = copies, .any_lanes = true}, [&](int copy) {
       for (size_t k = 0; k < phase.accumulators.size(); ++k) {
         const V address = AddressIn(arrays[k], phase.accumulators[k], elements_.EmitExpr(offset));
         sums_.Accumulate(phase.accumulators[k], address.name);

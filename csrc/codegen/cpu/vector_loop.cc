@@ -1,6 +1,7 @@
 #include "csrc/codegen/cpu/vector_loop.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -106,7 +107,10 @@ void VectorLoops::Emit(int variable, const ir::Expr* first, const ir::Expr* last
         body(copy);
       }
     });
-    if (!whole) {
+    if (!whole && vectors.any_lanes && trips->IsConst() && !widths_.HasMasks()) {
+      const int64_t in_steps = std::max<int64_t>(trips->value, 0) / (int64_t{lanes} * copies) * lanes * copies;
+      EmitPieces(variable, pool.Add(first, pool.Const(in_steps)), trips->value - in_steps, vectors, body);
+    } else if (!whole) {
       const Vectors rest = {.lanes = widths_.RestLanes(lanes)};  // One register at a time.
       const bool whole_vectors = pool.Mod(trips, pool.Const(rest.lanes))->IsConst(0);
       EmitRest(variable, steps.middle, end, rest, rest.lanes > 1 && !whole_vectors, body);
@@ -122,6 +126,18 @@ void VectorLoops::EmitRest(int variable, const V& begin, const V& end, const Vec
     if (masked) Mask(vectors, end);
     body(0);
   });
+}
+
+void VectorLoops::EmitPieces(int variable, const ir::Expr* first, int64_t count, const Vectors& vectors,
+                             const Body& body) {
+  ir::ExprPool& pool = elements_.pool();
+  for (int64_t at = 0; at < count;) {
+    const auto left = std::bit_floor(static_cast<uint64_t>(count - at));
+    const int lanes = std::min(widths_.RestLanes(vectors.lanes), static_cast<int>(left));
+    Enter(variable, {.lanes = lanes}, elements_.EmitExpr(pool.Add(first, pool.Const(at))));
+    body(0);
+    at += lanes;
+  }
 }
 
 VectorLoops::Steps VectorLoops::StepsOf(const ir::Expr* first, const ir::Expr* trips, const Range& range,

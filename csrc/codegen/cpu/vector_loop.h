@@ -17,6 +17,7 @@ class VectorLoops {
     bool paired = false;
     bool masked = false;     // All of them, and the body is written once; else what is left is.
     bool in_shares = false;  // As LoopWidths::CopiesFor has it.
+    bool any_lanes = false;  // The body keeps nothing from vector to vector: shorter ones are as good.
     int64_t own_way_min = kOwnWayMin;
   };
   using Body = std::function<void(int copy)>;
@@ -47,6 +48,8 @@ class VectorLoops {
   Steps StepsOf(const ir::Expr* first, const ir::Expr* trips, const Range& range, const Vectors& vectors);
   // The elements that whole steps leave, or all of a loop: a vector of `vectors` at a time.
   void EmitRest(int variable, const V& begin, const V& end, const Vectors& vectors, bool masked, const Body& body);
+  // The same of a known number, without masks: a vector for each power of two in it.
+  void EmitPieces(int variable, const ir::Expr* first, int64_t count, const Vectors& vectors, const Body& body);
   // Sets the lanes for the vector of `vectors` at `first`,
   void Enter(int variable, const Vectors& vectors, const V& first);
   // and their masks: those before `end` exist.

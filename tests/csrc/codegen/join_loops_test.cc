@@ -51,7 +51,7 @@ TEST(JoinLoops, BesideAnAxisThatAnotherTensorTellsApart) {
 TEST(JoinLoops, WhatAPermutationKeepsTogether) {
   EXPECT_EQ(LoopsOf("%x: f32[2, 3, 4, 5]) {\n  %y: f32[5, 2, 3, 4] = permute(%x) {dims=[3, 0, 1, 2]}\n"
                     "  return %y\n"),
-            "for each of (), columns (%3 in 0..24): | for ():");
+            "for each of (%0 in 0..5), columns (%3 in 0..24): | for ():");
 }
 
 TEST(JoinLoops, RowsAndWhatIsReduced) {
