@@ -37,6 +37,7 @@ constexpr int kRegisterFile = 65536;      // Of a multiprocessor.
 constexpr int64_t kEarlyVectorsMax = 16;  // Of a thread, all loaded before the first is used.
 constexpr int kScalarsInFlight = 8;
 constexpr int kThreadsOfGroups = 128;
+constexpr int64_t kVectorsOfShort = 4;
 
 bool HasOnlinePair(const Region& region) {
   for (size_t p = 0; p < region.phases.size(); ++p) {
@@ -58,11 +59,10 @@ bool HaveSameLoops(const Region& region) {
 
 int RoundToWarps(int64_t threads) { return static_cast<int>((threads + 31) / 32 * 32); }
 
-// Threads of a short row, of which a warp has several: as many as it has vectors, and as a vector has elements, each of
-// which a rest may have.
-int GroupOf(int64_t nv, int lanes) {
+// Threads of a short row, of which a warp has several: as many as it has vectors, and as a rest may have elements.
+int GroupOf(int64_t nv, int rest) {
   const auto vectors = static_cast<unsigned>(std::clamp<int64_t>(nv, 1, kWarp));
-  return std::max({4, lanes, static_cast<int>(std::bit_ceil(vectors))});
+  return std::max(rest, static_cast<int>(std::bit_ceil(vectors)));
 }
 
 // Where the code serves many sizes there are few numbers of threads: each is compiled once.
@@ -204,7 +204,7 @@ int ChooseThreads(const Rows& rows, Schedule& s) {
   if (s.lanes == 1) {
     // A warp a row, which no other waits for, with all of the row on its way at once.
     const bool by_warp = nv <= 64 || (is_constant && !few && nv <= int64_t{kWarp} * kScalarsInFlight);
-    const int width = by_warp ? (is_constant ? GroupOf(short_row, 1) : kWarp) : nv <= 512 ? 128 : 256;
+    const int width = by_warp ? (is_constant ? GroupOf(short_row, 4) : kWarp) : nv <= 512 ? 128 : 256;
     s.rows = by_warp ? kThreadsOfGroups / width : 1;
     s.threads = s.rows * width;
     s.unroll = by_warp && is_constant ? static_cast<int>((nv + width - 1) / width) : 1;
@@ -212,7 +212,10 @@ int ChooseThreads(const Rows& rows, Schedule& s) {
     s.ctas_per_sm = 1;
   } else if (nv <= (is_constant ? 128 : 64)) {  // 16384 x 1000: a row of 64 threads a CTA is 3 % faster than 4 rows.
     // 128 x 1000: a thread for each vector 0.0051 ms, half as many 0.0056.
-    const int width = nv <= 64 ? (is_constant ? GroupOf(short_row, s.lanes) : kWarp) : few ? 128 : 64;
+    // Neighbours read a row of few vectors side by side.
+    const int64_t side_by_side = nv <= kVectorsOfShort ? nv : short_row;
+    const int of_row = is_constant ? GroupOf(side_by_side, s.is_ragged ? s.lanes : 1) : kWarp;
+    const int width = nv <= 64 ? of_row : few ? 128 : 64;
     // 2048 x 1000, all rows at once: in CTAs of two, that there are fewer to start.
     s.rows = width <= kWarp ? kThreadsOfGroups / width : one_wave && !few ? 2 : 1;
     s.threads = width * s.rows;

@@ -407,6 +407,40 @@ TEST(Emulated, Normalizations) {
   programs.Check();
 }
 
+// Rows of few vectors, a thread for each of them.
+TEST(Emulated, ShortRowsInVectors) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(5);
+  for (const int m : {2, 4, 6, 8, 10, 12, 16}) {
+    for (const std::string type : {"f32", "bf16"}) {
+      const std::string x = Cat(type, "[5000, ", m, "]");
+      programs.Add(Cat("fusion @f(%x: ", x, ", %g: ", x, ", %w: f32[", m, R"(]) {
+        %f = cast(%x) {dtype=f32}
+        %h = cast(%g) {dtype=f32}
+        %p = mul(%f, %h)
+        %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+        %d = sub(%h, %s)
+        %y = mul(%d, %f)
+        %z = mul(%y, %w)
+        return %z
+      })"),
+                   {});
+      programs.Add(Cat("fusion @f(%x: ", x, R"() {
+        %f = cast(%x) {dtype=f32}
+        %m = max(%f) {axes=[1], keepdim=true, dtype=null}
+        %d = sub(%f, %m)
+        %e = exp(%d)
+        %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+        %l = log(%s)
+        %y = sub(%d, %l)
+        return %y
+      })"),
+                   {});
+    }
+  }
+  programs.Check();
+}
+
 // Long rows of odd lengths begin anywhere: vectors of what lies as most do, and elements in front of them and behind.
 TEST(Emulated, RowsThatBeginAnywhere) {
   SKIP_WITHOUT_COMPILER();

@@ -76,6 +76,18 @@ TEST(Schedules, ShortRowsHaveAThreadEach) {
   EXPECT_EQ(MadeOf(program, {{"i0", 1 << 20}, {"i1", 64}}).schedules, Schedules{"rows of 4"});
 }
 
+// Known to be of few vectors: a thread for each of those.
+TEST(Schedules, ShortRowsOfVectors) {
+  const auto made = [](int columns) {
+    return MadeOf(base::Cat("%x: f32[1000000, ", columns,
+                            "]) {\n  %y = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  return %y\n"));
+  };
+  EXPECT_EQ(made(8).schedules, Schedules{"rows of 4"});
+  EXPECT_EQ(made(8).rows, 64);
+  EXPECT_EQ(made(4).rows, 128);
+  EXPECT_EQ(made(6).schedules, Schedules{"columns of 1"});  // A thread of four would have none.
+}
+
 // One row's columns would leave most threads without work.
 TEST(Schedules, ThreadsGoOnIntoTheNextRows) {
   const std::string program =
