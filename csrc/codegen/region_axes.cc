@@ -140,8 +140,8 @@ class Layout {
   // no worse than any vector, nor are columns of which it is known how many they are, where nothing is transposed and
   // nothing takes long. (Two cores with AVX2, ms, before in parentheses. 1048576 rows: permute and tanh of [2, 2] 6.5
   // (19), rows of 6 less their sums 7 (9.5), of 4 4.4 (1.5); tanh of 3 and a column 5.1 (10.7), of 4 7.2 (5.7);
-  // log-softmax of 4, 262144 rows, 1.8 (3.6). Permute of 16 images [3, 50176] 1.0 (3.6), of [50176, 3] 1.3 (2.5); from 8
-  // channels on tiles are as fast, or faster.)
+  // log-softmax of 4, 262144 rows, 1.8 (3.6). Permute of 16 images [3, 50176] 1.0 (3.6), of [50176, 3] 1.3 (2.5);
+  // from 8 channels on tiles are as fast, or faster.)
   int BesideShort(int best) {
     std::vector<Loop> loops = region_.grid;
     for (const Phase& phase : region_.phases) loops.insert(loops.end(), phase.loops.begin(), phase.loops.end());
