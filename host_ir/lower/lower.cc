@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -413,11 +414,22 @@ class Lowering {
     return operand;
   }
 
+  // The ranks that run the program: those of its meshes.
+  int64_t NumRanks() {
+    if (num_ranks_ == 0) {
+      std::set<int64_t> ranks;
+      for (const ir::Mesh& mesh : program_.graph->meshes())
+        ranks.insert(mesh.mesh.devices().begin(), mesh.mesh.devices().end());
+      num_ranks_ = std::ssize(ranks);
+    }
+    return num_ranks_;
+  }
+
   // Work that only part of the ranks do goes under an `if`; allocations and views stay outside,
   // where all can see them.
   void Guard(const Value& written) {
     const ir::Layout* layout = written.layout;
-    if (layout == nullptr || program_.graph->meshes().size() < 2) return;
+    if (layout == nullptr || layout->mesh->mesh.num_devices() == NumRanks()) return;
     ir::Builder builder(*host_, *at_->block);
     const Attr cond{"cond", host_->exprs().Symbol(Cat("@", layout->mesh->name, ".in"))};
     auto added = builder.Add({.name = "if", .attrs = {&cond, 1}});
@@ -894,6 +906,7 @@ class Lowering {
   std::unordered_map<std::string_view, const ir::Expr*> indices_;
   std::vector<Overlap> overlaps_;  // Of the program; its loops have none.
   int64_t next_seq_ = 0;
+  int64_t num_ranks_ = 0;  // 0: not counted yet.
   Status first_error_;
   Lowered lowered_;
 };
