@@ -76,7 +76,9 @@ class Program:
     shared: weakref.WeakKeyDictionary[FusionDefinition, tuple[int, ...]] = dataclasses.field(
         default_factory=weakref.WeakKeyDictionary
     )  # Its outputs that are another one, or an input.
-    gathers: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)  # Of outputs that lie in parts.
+    gathered: weakref.WeakKeyDictionary[FusionDefinition, tuple[tuple[int, int], ...]] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary
+    )  # Its outputs that lie on a mesh, and the device that has PyTorch's tensor.
     staging: Staging = dataclasses.field(default_factory=Staging)
 
     def definition(
@@ -86,12 +88,13 @@ class Program:
         stored: tuple[Stored, ...],
         replaced: tuple[int, ...] = (),
         apart: tuple[int, ...] = (),
+        gathered: tuple[tuple[int, int], ...] = (),
     ) -> FusionDefinition:
         """The program for these sizes and numbers of the graph, and for inputs that are so stored; ``replaced``: those
         of them, by place, whose memory the outputs take over that are written there; ``apart``: outputs that would be
-        another one, or an input."""
-        key = (*sizes.values(), *numbers.values(), stored, replaced, apart)
-        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored, replaced, apart)
+        another one, or an input; ``gathered``: outputs of which there is another one, behind all, whole on a device."""
+        key = (*sizes.values(), *numbers.values(), stored, replaced, apart, gathered)
+        made = self.definitions.pop(key, None) or self._define(sizes, numbers, stored, replaced, apart, gathered)
         self.definitions[key] = made  # The latest last.
         if len(self.definitions) > _DEFINITIONS_KEPT:
             del self.definitions[next(iter(self.definitions))]
@@ -104,6 +107,7 @@ class Program:
         stored: tuple[Stored, ...],
         replaced: tuple[int, ...],
         apart: tuple[int, ...],
+        gathered: tuple[tuple[int, int], ...],
     ) -> FusionDefinition:
         aliases = {source: place for source, place in self.written.items() if place in replaced}
         on_mesh = any(each.sharding is not None for each in stored) or any("laid_out" in n.name for n in self.nodes)
@@ -122,6 +126,7 @@ class Program:
             for node in self.nodes:
                 lowering.call(node)
             made = set()
+            outputs = []
             for place, node in enumerate(self.outputs):
                 value = lowering.value(node)
                 if node in self.saved:
@@ -133,6 +138,11 @@ class Program:
                 made.add(value.name)
                 alias = lowering.value(self.inputs[aliases[node]]) if node in aliases else None
                 fd.add_output(value, alias_input=alias)
+                outputs.append(value)
+            for place, device in gathered:
+                whole = fd.ops.set(outputs[place])
+                whole.lay_out(Sharding([device]))
+                fd.add_output(whole)
         return fd
 
 
@@ -285,13 +295,22 @@ class Graph:
             )
         if shared:  # No two tensors have memory in common: what is written to one would change the other.
             definition = program.definition(sizes, numbers, stored, replaced, shared)
+        in_parts, gathered = definition, self._gathered(program, definition, client)
+        if gathered:
+            definition = program.definition(sizes, numbers, stored, replaced, shared, gathered)
         self._move(program, definition, arrays, read, client)
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         if program.is_random:
             given.append(draws.seed())
         slots = self._send(program, definition, arrays, read, given, client)
         try:
-            made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
+            try:
+                made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
+            except ResourceExhausted:
+                if not gathered:
+                    raise
+                gathered = ()  # One after the other they may fit.
+                made, _ = client._run(in_parts, given, True, False, None, None, keeps_inputs=bool(replaced))
         except BaseException:  # An interrupt, too.
             staging.clear()  # A rank may have died, with what lay there: of all programs, lest each fails once for it.
             for place in replaced:
@@ -302,11 +321,12 @@ class Graph:
                 self._residency.forget(values[program.inputs[place]])
             raise
         program.staging.give_back(slots)
-        values.update(zip(program.outputs, made, strict=True))
+        values.update(zip(program.outputs, made, strict=False))
+        whole = zip((program.outputs[place] for place, _ in gathered), made[len(program.outputs) :], strict=True)
+        values.setdefault(_WHOLE, {}).update(whole)
         if replaced:
             there = {id(given[place]) for place in replaced}
             values.setdefault(_IN_PLACE, set()).update(n for n in program.written if id(values[n]) in there)
-        self._gather(program, made, values, client)
 
     def _send(
         self,
@@ -367,29 +387,18 @@ class Graph:
                 if isinstance(value, torch.Tensor) and self._residency.values_of(value) is None:
                     self._residency.keep(value, copy, Kind.COPY)
 
-    def _gather(self, program: Program, arrays: Sequence[Array], values: dict[Any, Any], client: Any) -> None:
-        """Results that lie in parts, whole on one device, by one run: tensors of them are views of that, in place of a
-        request each that copies the parts."""
-        parted = [
-            (node, array)
-            for node, array in zip(program.outputs, arrays, strict=True)
-            if node not in program.saved and array.size and array.sharding.mesh.size > 1
-        ]
-        if not parted:
-            return
-        nodes, given = zip(*parted, strict=True)
-        device = _device_of(nodes[0].meta["val"].device, given[0], client)
-        key = (device, *((array.data_type, array.shape, tuple(array._stored_once), array.sharding) for array in given))
-        gather = program.gathers.get(key)
-        if gather is None:
-            gather = program.gathers[key] = client._resharding(given, Sharding([device]))
-            if len(program.gathers) > _DEFINITIONS_KEPT:
-                del program.gathers[next(iter(program.gathers))]
-        try:
-            whole = client.run(gather, given, wait=True)
-        except ResourceExhausted:  # One after the other they may fit.
-            return
-        values.setdefault(_WHOLE, {}).update(zip(nodes, whole, strict=True))
+    def _gathered(self, program: Program, definition: FusionDefinition, client: Any) -> tuple[tuple[int, int], ...]:
+        """Outputs that are to be tensors, and lie on a mesh: by place, and the device on which the same run makes them
+        whole. Tensors are views of that, in place of a request each that copies the parts."""
+        found = program.gathered.get(definition)
+        if found is None:
+            shardings = [wire.sharding_of(each.sharding) for each in client._compile(definition).outputs]
+            found = program.gathered[definition] = tuple(
+                (place, _device_of(node.meta["val"].device, sharding, client))
+                for place, (node, sharding) in enumerate(zip(program.outputs, shardings, strict=True))
+                if node not in program.saved and sharding.mesh.size > 1
+            )
+        return found
 
     def _arrays(self, program: Program, values: dict[Node, Any], client: Any) -> tuple[list[Array | None], set[int]]:
         """The arrays of inputs, where there are some, and which inputs are tensors in the memory of theirs."""
@@ -495,9 +504,9 @@ def _put(client: Any, value: torch.Tensor, of: Any) -> Array:
     return array
 
 
-def _device_of(device: torch.device, array: Array, client: Any) -> int:
+def _device_of(device: torch.device, sharding: Sharding, client: Any) -> int:
     """The daemon's device that is PyTorch's; its first one that has a part, where none is."""
-    devices = array.sharding.mesh.devices
+    devices = sharding.mesh.devices
     ordinal = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
     return int(
         next((each for each in devices if device.type == "cuda" and client._gpu_of(each) == ordinal), devices[0])
@@ -581,12 +590,13 @@ def _has_saving_hooks() -> bool:
 
 
 def _definitions_of(graph: weakref.ref[Graph]) -> Callable[[], list[FusionDefinition]]:
-    """A function that lists those of a graph, as long as that is there."""
+    """A function that lists those of a graph that have run, as long as that is there."""
 
     def listed() -> list[FusionDefinition]:
         there = graph()
         steps = [] if there is None else there._steps
-        return [fd for step in steps if isinstance(step, Program) for fd in step.definitions.values()]
+        programs = [step for step in steps if isinstance(step, Program)]
+        return [fd for program in programs for fd in program.definitions.values() if fd in program.wanted]
 
     return listed
 

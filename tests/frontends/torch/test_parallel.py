@@ -67,12 +67,14 @@ def test_a_block_trains_on_four_ranks(ranks: hostir.Client, plan: dict[str, Any]
     assert not hostir.torch.report().fallen
     # The gradients of what several products read are added up before they are summed over ranks. Where sequences are
     # split, sums of parts go to the ranks that want them, without a copy for all; what is left are weights of norms.
+    # Gradients of what is split are gathered by the run that makes them, for PyTorch's tensors.
     counts = [Counter(each.type for each in plan_.communications) for plan_ in hostir.torch.report().plans()]
     found = [each for each in counts if each]
     if plan is TENSOR:
-        assert found == [{"Allgather": 2, "Allreduce": 2}, {"Allreduce": 3}]
+        assert found == [{"Allgather": 2, "Allreduce": 2}, {"Allreduce": 3, "Gather": 7}]
     else:
-        assert found == [{"Allgather": 5, "ReduceScatter": 2}, {"Allgather": 3, "ReduceScatter": 6, "Allreduce": 3}]
+        backward = {"Allgather": 3, "ReduceScatter": 6, "Allreduce": 3, "Gather": 7}
+        assert found == [{"Allgather": 5, "ReduceScatter": 2}, backward]
 
 
 def test_a_batch_is_split_over_four_ranks(ranks: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +113,43 @@ def test_a_batch_is_split_over_four_ranks(ranks: hostir.Client, monkeypatch: pyt
     # Five of six: that of the last bias is a sum of what the loss, PyTorch's own, hands in whole.
     assert [each.type for each in backward.communications].count("Allreduce") == 5
     assert backward.host_ir.count("group()") == 1
+
+
+def test_a_pass_is_one_run(ranks: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that are tensors, and lie on several ranks, are made whole by the run that makes them; where there is no
+    room for that, one after the other."""
+    hostir.torch.use(ranks)
+    torch._dynamo.reset()
+    ours = torch.nn.Linear(16, 32)
+    theirs = copy.deepcopy(ours)
+    hostir.torch.parallelize_module(ours, RANKS, ColwiseParallel())
+    model = torch.compile(ours, backend="hostir")
+    runs: list[int] = []
+    run = ranks._run
+    is_full = False
+
+    def seen(fd: Any, *args: Any, **options: Any) -> Any:
+        runs.append(len(fd._record.outputs))
+        if is_full and len(runs) == 1:
+            raise hostir.ResourceExhausted("a limit")
+        return run(fd, *args, **options)
+
+    monkeypatch.setattr(ranks, "_run", seen)
+    for is_full in (False, True):
+        batch = torch.randn(8, 16)
+        model(batch)
+        runs.clear()
+        made = model(batch)
+        torch.testing.assert_close(made, theirs(batch), rtol=1e-5, atol=1e-5)
+        assert len(runs) == (2 if is_full else 1)
+        runs.clear()
+        ours.zero_grad()
+        made.sum().backward()
+        for p, want in zip(
+            ours.parameters(), torch.autograd.grad(theirs(batch).sum(), [*theirs.parameters()]), strict=True
+        ):
+            torch.testing.assert_close(p.grad, want, rtol=1e-5, atol=1e-5)
+        assert len(runs) == (2 if is_full else 1)
 
 
 def test_refusals() -> None:
