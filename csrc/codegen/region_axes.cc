@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "csrc/codegen/axis_votes.h"
@@ -146,30 +147,45 @@ class Layout {
     std::vector<Loop> loops = region_.grid;
     for (const Phase& phase : region_.phases) loops.insert(loops.end(), phase.loops.begin(), phase.loops.end());
     const auto along = std::ranges::find(loops, best, &Loop::variable);
-    if (along == loops.end() || !along->begin->IsConst(0) || !builder_.facts().IsBelow(along->end, kShortVector))
-      return best;
-    const auto is_short = [&](const Loop& loop) {
-      return loop.variable == best || builder_.facts().IsBelow(loop.end, kShortPhase);
-    };
-    if (!std::all_of(loops.begin() + std::ssize(region_.grid), loops.end(), is_short)) return best;
-    const auto is_long = [&](const Loop& loop) {
-      return loop.variable != best && !BoundsOthers(loop.variable) &&
-             builder_.facts().AtLeast(loop.end, kLongRows, true);
-    };
-    const auto turned = std::ranges::find(region_.grid, Across(best), &Loop::variable);
-    if (turned != region_.grid.end() && builder_.facts().AtLeast(turned->end, kShortVector, true)) {
-      is_apart_ = true;
-      return turned->variable;
+    if (along == loops.end() || !along->begin->IsConst(0) || !IsBelow(*along, kShortVector)) return best;
+    const auto phases = loops.begin() + std::ssize(region_.grid);
+    const auto is_short = [&](const Loop& loop) { return loop.variable == best || IsBelow(loop, kShortPhase); };
+    if (!std::all_of(phases, loops.end(), is_short)) return best;
+    int64_t least = kShortVector;
+    const Loop* beside = FindRow(Across(best), least);
+    if (beside == nullptr) {
+      const auto trips = static_cast<uint64_t>(TripsOf(*along, 0));
+      const bool is_column = along < phases;
+      const bool fills =
+          HasFunctions() ? is_column && trips == 4 : std::has_single_bit(trips) || (is_column && trips > 0);
+      if (fills && Across(best) < 0) return best;
+      least = kLongRows;
+      for (size_t i = region_.grid.size(); beside == nullptr && i-- > 0;) {
+        const int row = region_.grid[i].variable;
+        if (row != best && !BoundsOthers(row)) beside = FindRow(row, least);
+      }
+      if (beside == nullptr) return best;
     }
-    const auto inmost = std::ranges::find_if(region_.grid.rbegin(), region_.grid.rend(), is_long);
-    if (inmost == region_.grid.rend()) return best;
-    const bool is_column = along < loops.begin() + std::ssize(region_.grid);
-    const auto trips = static_cast<uint64_t>(TripsOf(*along, 0));
-    const bool fills =
-        HasFunctions() ? is_column && trips == 4 : std::has_single_bit(trips) || (is_column && trips > 0);
-    if (fills && Across(best) < 0) return best;
+    // Now the plan is for such sizes.
+    builder_.facts().AtLeast(along->end, kShortVector, true);
+    builder_.facts().AtLeast(beside->end, least, true);
+    for (auto loop = phases; loop != loops.end(); ++loop) {
+      if (loop->variable != best) builder_.facts().AtLeast(loop->end, kShortPhase, true);
+    }
     is_apart_ = true;
-    return inmost->variable;
+    return beside->variable;
+  }
+
+  // Known to have fewer trips.
+  bool IsBelow(const Loop& loop, int64_t bound) {
+    const std::optional<int64_t> trips = builder_.facts().ValueOf(loop.end);
+    return trips && *trips < bound;
+  }
+
+  // The row over `variable`, unless there is none, or it is known to be shorter; else null.
+  const Loop* FindRow(int variable, int64_t least) {
+    const auto row = std::ranges::find(region_.grid, variable, &Loop::variable);
+    return row == region_.grid.end() || IsBelow(*row, least) ? nullptr : &*row;
   }
 
   void MakeColumns(std::vector<Loop>::iterator row) {
@@ -181,7 +197,8 @@ class Layout {
     int across = reduces || is_apart_ ? -1 : Across(columns.variable);
     // A tile of so few rows is a vector's elements at a time, too.
     const auto turned = std::ranges::find(region_.grid, across, &Loop::variable);
-    if (turned != region_.grid.end() && builder_.facts().IsBelow(turned->end, kShortVector)) {
+    if (turned != region_.grid.end() && IsBelow(*turned, kShortVector)) {
+      builder_.facts().AtLeast(turned->end, kShortVector, true);
       is_apart_ = true;
       across = -1;
     }

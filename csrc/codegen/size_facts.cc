@@ -15,11 +15,6 @@ std::optional<int64_t> SizeFacts::ValueOf(const ir::Expr* extent) const {
   return value.ok() ? std::optional(*value) : std::nullopt;
 }
 
-bool SizeFacts::IsBelow(const ir::Expr* extent, int64_t bound) {
-  const std::optional<int64_t> value = ValueOf(extent);
-  return value && *value < bound && !AtLeast(extent, bound, true);
-}
-
 bool SizeFacts::AtLeast(const ir::Expr* extent, int64_t least, bool otherwise) {
   extent = pool_->Import(extent);
   if (extent->IsConst()) return extent->value >= least;

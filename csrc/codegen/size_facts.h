@@ -19,14 +19,12 @@ class SizeFacts {
 
   // Whether `extent` >= `least`, from constants or known sizes; `otherwise` where neither says.
   bool AtLeast(const ir::Expr* extent, int64_t least, bool otherwise);
-  // Whether it is known to be smaller. Only what is so chosen is for few sizes: the other answer is no guard.
-  bool IsBelow(const ir::Expr* extent, int64_t bound);
+  // What it is known to be, without a guard: whoever chooses by it asks AtLeast, too.
+  std::optional<int64_t> ValueOf(const ir::Expr* extent) const;
 
   const std::vector<ir::Guard>& guards() const { return guards_; }
 
  private:
-  std::optional<int64_t> ValueOf(const ir::Expr* extent) const;
-
   const Sizes* sizes_;
   ir::ExprPool* pool_;
   std::vector<ir::Guard> guards_;

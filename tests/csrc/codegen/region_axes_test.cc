@@ -49,6 +49,10 @@ TEST(RegionAxes, ShortVectorsThatAreFull) {
 TEST(RegionAxes, OfSymbolsAShortOneIsAGuard) {
   EXPECT_EQ(ColumnsOf("[i0, i1]", kRow), "none");
   EXPECT_EQ(ColumnsOf("[i0, i1]", kRow, {{"i0", 5000}, {"i1", 60}}), "none; planned for at least 64");
+  // A guard is of what was chosen by it alone.
+  EXPECT_EQ(ColumnsOf("[i0, i1]", kRow, {{"i0", 50}, {"i1", 6}}),
+            "none; planned for less than 64; planned for less than 16384");
+  EXPECT_EQ(ColumnsOf("[i0]", "%y = neg(%x)", {{"i0", 4}}), "%0");
   EXPECT_EQ(ColumnsOf("[i0, i1]", kRow, {{"i0", 5000}, {"i1", 6}}),
             "%0; planned for at least 64; planned for less than 8; planned for at least 512");
 }
