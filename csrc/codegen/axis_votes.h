@@ -19,7 +19,7 @@ struct AxisVotes {
   // reads a transposition. Stores count twice.
   std::map<std::pair<int, int>, int64_t> across;
 
-  // Of loads, and twice those of stores.
+  // Loads and stores together: a store counts twice.
   std::map<int, int64_t> All() const;
 };
 

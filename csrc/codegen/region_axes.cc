@@ -85,7 +85,7 @@ class Layout {
     all_ = votes_.All();
   }
 
-  // Of an element that the region reads or writes.
+  // The widest element that the region reads or writes.
   int64_t WidestBytes() {
     int64_t widest = 1;
     std::set<const Element*> seen;

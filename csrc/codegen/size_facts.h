@@ -19,7 +19,7 @@ class SizeFacts {
 
   // Whether `extent` >= `least`, from constants or known sizes; `otherwise` where neither says.
   bool AtLeast(const ir::Expr* extent, int64_t least, bool otherwise);
-  // What it is known to be, without a guard: whoever chooses by it asks AtLeast, too.
+  // The value of `extent`, where sizes say it. Makes no guard: a caller that decides by the value calls AtLeast, too.
   std::optional<int64_t> ValueOf(const ir::Expr* extent) const;
 
   const std::vector<ir::Guard>& guards() const { return guards_; }

@@ -429,7 +429,7 @@ class Lowering {
   // where all can see them.
   void Guard(const Value& written) {
     const ir::Layout* layout = written.layout;
-    if (layout == nullptr || layout->mesh->mesh.num_devices() == NumRanks()) return;
+    if (layout == nullptr || layout->mesh == nullptr || layout->mesh->mesh.num_devices() == NumRanks()) return;
     ir::Builder builder(*host_, *at_->block);
     const Attr cond{"cond", host_->exprs().Symbol(Cat("@", layout->mesh->name, ".in"))};
     auto added = builder.Add({.name = "if", .attrs = {&cond, 1}});

@@ -107,7 +107,9 @@ void VectorLoops::Emit(int variable, const ir::Expr* first, const ir::Expr* last
         body(copy);
       }
     });
-    if (!whole && vectors.any_lanes && trips->IsConst() && !widths_.HasMasks()) {
+    // Of a long loop a mask is little, and a body written several times is not.
+    const bool in_pieces = vectors.any_lanes && !widths_.HasMasks() && trips->IsConst() && trips->value < 4 * lanes;
+    if (!whole && in_pieces) {
       const int64_t in_steps = std::max<int64_t>(trips->value, 0) / (int64_t{lanes} * copies) * lanes * copies;
       EmitPieces(variable, pool.Add(first, pool.Const(in_steps)), trips->value - in_steps, vectors, body);
     } else if (!whole) {

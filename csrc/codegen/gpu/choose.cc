@@ -288,9 +288,10 @@ class Chooser {
     ChooseRows(em_, region_, plan_, s_);
   }
 
-  // Whether a row is of vectors, known to be few: neighbours read it side by side, which they write, or read again.
-  // What is only added up has no threads without work then, or is better off with one a row (ms on an H200, 16 million
-  // float32 in rows of 6: 0.031 by a thread each, 0.055 by four with three vectors; of 16: 0.038 and 0.027).
+  // Whether a short row is of vectors, known to be few, that neighbouring threads read side by side. A row that is only
+  // added up is faster so where no thread of its group is idle, as with 1, 2 or 4 vectors; else one thread has the row
+  // (ms on an H200, 16 million float32: rows of 6 0.031 with a thread a row, 0.055 with four threads for three vectors;
+  // rows of 16 0.038 and 0.027).
   bool HasVectorsAThreadEach() {
     if (s_.lanes == 1 || !MayBeRagged(region_, s_.vector)) return false;
     const bool adds_only = LoopingPhases(region_) == 1 && std::ranges::all_of(region_.phases, [](const Phase& phase) {

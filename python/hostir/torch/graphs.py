@@ -310,6 +310,7 @@ class Graph:
                 if not gathered:
                     raise
                 gathered = ()  # One after the other they may fit.
+                program.wanted[in_parts] = program.wanted[definition]
                 made, _ = client._run(in_parts, given, True, False, None, None, keeps_inputs=bool(replaced))
         except BaseException:  # An interrupt, too.
             staging.clear()  # A rank may have died, with what lay there: of all programs, lest each fails once for it.
