@@ -7,6 +7,7 @@
 #include <span>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/paired.h"
 #include "csrc/codegen/schedules.h"
 
 namespace hir::codegen {
@@ -101,6 +102,24 @@ bool ReadsPhases(const NestBuilder& builder, const Region& region, size_t first,
          std::ranges::any_of(phase.stores, [&](const Store& s) { return builder.Reads(s.value, made); });
 }
 
+// The next phases that are reduced part by part, taken out of `left`: as far as they wait for nothing of each other,
+// and with each one that needs no more than it.
+std::vector<Together> TakeBatch(NestBuilder& builder, const Region& region, std::vector<size_t>& left) {
+  size_t end = 1;
+  while (end < left.size() && !ReadsPhases(builder, region, left[0], left[end])) ++end;
+  std::vector<Together> batch;
+  for (size_t i = 0; i < end; ++i) batch.push_back({left[i], {}});
+  left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(end));
+  for (Together& phases : batch) {
+    const auto second =
+        std::ranges::find_if(left, [&](size_t q) { return PairedOf(builder, region, phases.first, q).has_value(); });
+    if (second == left.end()) continue;
+    phases.second = *second;
+    left.erase(second);
+  }
+  return batch;
+}
+
 // Reductions part by part: see partials.cc. `region` is what MakeJoined made of `builder`, which decided so; launches
 // make it anew. Phases that wait for nothing of each other share their launches, a region each: the squares of all
 // gradients, their sums, and all updates, in three.
@@ -108,8 +127,8 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
                    const std::string& name, const Strides& strides, NestBuilder& builder, const Region& region,
                    KernelPlan& plan) {
   std::vector<Kept> results;
-  using Make = std::function<void(PartsLaunch&, size_t)>;
-  const auto launch = [&](std::span<const size_t> phases, const Make& make) -> Result<std::vector<std::vector<Kept>>> {
+  using Make = std::function<void(PartsLaunch&, size_t)>;  // Of the phase with that number of the batch.
+  const auto launch = [&](size_t count, const Make& make) -> Result<std::vector<std::vector<Kept>>> {
     std::optional<NestBuilder> fresh;  // The first launch has the guards of the decision.
     NestBuilder& own =
         plan.launches.empty() ? builder : fresh.emplace(group, classes, structure, plan.target, plan.sizes, strides);
@@ -117,9 +136,9 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
     std::vector<std::vector<Kept>> made;
     std::vector<Region> regions;
     UsedWorkspaces used;
-    for (const size_t p : phases) {
+    for (size_t i = 0; i < count; ++i) {
       PartsLaunch parts(own, all, static_cast<int>(plan.workspaces.size()), used);
-      make(parts, p);
+      make(parts, i);
       regions.push_back(parts.Finish(results));
       for (const Kept& kept : parts.made()) {
         plan.workspaces.push_back({.bytes = BytesOf(own.nest().exprs, *kept.value->type), .zeroed = false});
@@ -133,39 +152,34 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
     HIR_TRY(AddLaunch(plan, own, number == 0 ? name : Cat(name, ".", number), std::move(used.numbers)));
     return made;
   };
-  const std::vector<size_t> reducing = ReducingPhases(region);
   std::vector<size_t> storing, per_row;
   for (size_t p = 0; p < region.phases.size(); ++p) {
     const Phase& phase = region.phases[p];
     if (phase.loops.empty()) per_row.push_back(p);
     if (!phase.loops.empty() && phase.accumulators.empty()) storing.push_back(p);
   }
-  for (size_t at = 0; at < reducing.size();) {
-    size_t end = at + 1;
-    while (end < reducing.size() && !ReadsPhases(builder, region, reducing[at], reducing[end])) ++end;
-    const std::span<const size_t> batch = std::span(reducing).subspan(at, end - at);
+  for (std::vector<size_t> left = ReducingPhases(region); !left.empty();) {
+    const std::vector<Together> batch = TakeBatch(builder, region, left);
     HIR_ASSIGN(const std::vector<std::vector<Kept>> parts,
-               launch(batch, [](PartsLaunch& l, size_t p) { l.ReduceParts(p); }));
+               launch(batch.size(), [&](PartsLaunch& l, size_t i) { l.ReduceParts(batch[i]); }));
     // Stores of one element a row go into the launch of the last sums, if that has all of them.
-    const bool stores = end == reducing.size() && batch.size() == 1;
+    const bool stores = left.empty() && batch.size() == 1;
     if (stores) per_row.clear();
-    HIR_ASSIGN(const std::vector<std::vector<Kept>> sums, launch(batch, [&](PartsLaunch& l, size_t p) {
-                 const auto number = static_cast<size_t>(std::ranges::find(batch, p) - batch.begin());
-                 l.CombineParts(p, parts[number], stores, batch.size() > 1);
+    HIR_ASSIGN(const std::vector<std::vector<Kept>> sums, launch(batch.size(), [&](PartsLaunch& l, size_t i) {
+                 l.CombineParts(batch[i], parts[i], stores, batch.size() > 1);
                }));
     for (const std::vector<Kept>& kept : sums) results.insert(results.end(), kept.begin(), kept.end());
-    at = end;
   }
   if (!per_row.empty()) storing.push_back(per_row.front());
   if (storing.empty()) return {};
-  const auto store = [&](PartsLaunch& l, size_t p) {
-    if (region.phases[p].loops.empty()) {
+  const auto store = [&](PartsLaunch& l, size_t i) {
+    if (region.phases[storing[i]].loops.empty()) {
       l.StoreRows();
     } else {
-      l.StorePoints(p);
+      l.StorePoints(storing[i]);
     }
   };
-  return launch(storing, store).status();
+  return launch(storing.size(), store).status();
 }
 
 }  // namespace

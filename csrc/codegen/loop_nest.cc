@@ -1,5 +1,6 @@
 #include "csrc/codegen/loop_nest.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "csrc/base/text.h"
@@ -11,6 +12,12 @@ std::string VariableSymbol(int variable) { return base::Cat("%", variable); }
 int VariableOf(std::string_view symbol) {
   if (symbol.size() < 2 || symbol[0] != '%') return -1;
   return static_cast<int>(base::ParseInt(symbol.substr(1)).value_or(-1));
+}
+
+bool HasVariable(const ir::Expr* expr) {
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(expr, symbols);
+  return std::ranges::any_of(symbols, [](std::string_view symbol) { return VariableOf(symbol) >= 0; });
 }
 
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {

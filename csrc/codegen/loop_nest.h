@@ -121,6 +121,8 @@ struct LoopNest {
 // The symbol that stands for loop variable `variable` in the expressions of a nest, and back (-1: another symbol).
 std::string VariableSymbol(int variable);
 int VariableOf(std::string_view symbol);
+// Whether one of those is in `expr`.
+bool HasVariable(const ir::Expr* expr);
 
 // By the sizes that are known, and in the first iteration of loops; `otherwise` where a symbol is not known.
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);

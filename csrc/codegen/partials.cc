@@ -4,18 +4,22 @@
 // launch, and at last everything that is stored, point by point.
 //
 //   sum:         parts of x;  the sum of the parts, and its epilogue
-//   batch norm:  parts of x and x * x;  their sums;  y, point by point, which reads x again
-//   softmax of one long row: parts of the maximum;  it;  parts of the sum of exp(x - maximum);  it;  y, point by point
+//   batch norm:  parts of x and of squared deviations from a part's mean (paired.h);  theirs;  y, point by point, which
+//                reads x again
+//   softmax of one long row: parts of the maximum, and of the sum of exp(x - a part's maximum);  theirs;  y, point by
+//                point
 //
-// Bytes moved: the inputs once a reduction that waits for another and once for what is stored, from the second-level
-// cache where they fit it; the workspace (parts * rows * 4 to 8 bytes, some hundred KiB) written and read once; one
-// launch more each, about 10 us, of a GPU that starts it early 1 to 2.
+// Bytes moved: the inputs once a reduction that waits for another and is not reduced in the same parts, and once for
+// what is stored, from the second-level cache where they fit it; the workspace (parts * rows * 4 to 8 bytes, some
+// hundred KiB) written and read once; one launch more each, about 10 us, of a GPU that starts it early 1 to 2.
 //
 // On a GPU there are as many parts as give each multiprocessor two CTAs, but none is shorter than one CTA reads at
-// once: an expression of the sizes, so one plan serves all that are few.
+// once: an expression of the sizes, so one plan serves all that are few. Parts that are read twice are more.
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
+#include "csrc/codegen/paired.h"
 #include "csrc/codegen/schedules.h"
 
 namespace hir::codegen {
@@ -28,6 +32,11 @@ constexpr int64_t kShortestPart = 1024;
 constexpr int64_t kPartUnit = 64;
 // Along columns: 16 rows of threads with 8 vectors each.
 constexpr int64_t kShortestPartOfColumns = 128;
+constexpr int64_t kRowElementCost = 8;  // Of what is computed once a row, in instructions: a division, a function.
+constexpr size_t kRowElementsMax = 8;
+constexpr int64_t kHeads = 16;  // Of a part: the mean of one is what its deviations are taken from.
+// What softmax along columns reads twice: of a GPU's threads each has 4 vectors; in a core's cache are 1000 columns.
+constexpr int64_t kPartOfColumnsAgain = 256;
 
 // Where a reduction is cut: at the outermost loop that has enough trips, so that each part reads what lies side by
 // side; else at the longest.
@@ -114,71 +123,167 @@ std::vector<size_t> ReducingPhases(const Region& region) {
   return phases;
 }
 
-void PartsLaunch::ReduceParts(size_t p) {
+namespace {
+
+// Whether parts of both phases are: sums of exponentials are read behind the maximum.
+bool IsReadTwice(NestBuilder& builder, const Region& region, const Together& phases) {
+  const auto paired = PairedOf(builder, region, phases.first, *phases.second);
+  return std::ranges::any_of(*paired, [](const Paired& pair) { return pair.center == nullptr; });
+}
+
+}  // namespace
+
+PartsLaunch::Cut PartsLaunch::CutOf(const Together& phases) {
   ir::ExprPool& pool = builder_.nest().exprs;
-  fusion::ElementBuilder& elements = builder_.nest().elements;
-  Phase phase = std::move(region_.phases[p]);
+  const Phase& phase = region_.phases[phases.first];
   const Walks walks = WalksOf(builder_.target());
   const int64_t most = walks.full_items;
-  Loop& loop = phase.loops[LoopToCut(builder_, phase, most)];
+  const size_t number = LoopToCut(builder_, phase, most);
+  const Loop& loop = phase.loops[number];
+  const bool along_rows = ReducesInnermost(builder_);
+  const ir::Expr* trips = pool.Const(1);
+  for (const Loop& each : phase.loops) trips = pool.Mul(trips, each.end);
   const ir::Expr* parts = pool.Const(std::clamp<int64_t>(TripsOf(loop, most), 1, most));
-  const ir::Expr* length = nullptr;
   if (walks.has_parts_by_size) {
-    const bool along_rows = ReducesInnermost(builder_);
     const ir::Expr* one = pool.Const(1);
-    const ir::Expr* trips = one;
-    for (const Loop& each : phase.loops) trips = pool.Mul(trips, each.end);
     const ir::Expr* long_enough = pool.FloorDiv(trips, pool.Const(along_rows ? kShortestPart : kShortestPartOfColumns));
     const ir::Expr* fill = pool.FloorDiv(pool.Const(most), pool.Max(BlocksOf(builder_, region_), one));
     parts = pool.Max(one, pool.Min(pool.Min(long_enough, fill), loop.end));
-    if (along_rows && phase.loops.size() == 1) {
-      const ir::Expr* unit = pool.Const(kPartUnit);
-      length = pool.Mul(unit, pool.CeilDiv(pool.CeilDiv(loop.end, parts), unit));
+  }
+  // A part that is read twice is short enough to be near the second time.
+  const int64_t longest = along_rows ? walks.long_part_again : kPartOfColumnsAgain;
+  if (phases.second && IsReadTwice(builder_, region_, phases))
+    parts = pool.Max(parts, pool.Min(pool.CeilDiv(trips, pool.Const(longest)), loop.end));
+  const ir::Expr* length = pool.CeilDiv(loop.end, parts);
+  if (walks.has_parts_by_size && along_rows && phase.loops.size() == 1) {
+    const ir::Expr* unit = pool.Const(kPartUnit);
+    length = pool.Mul(unit, pool.CeilDiv(length, unit));
+  }
+  return {number, parts, length};
+}
+
+const fusion::Element* PartsLaunch::CountOfPart(const Phase& phase, const Cut& cut, int part, const ir::Expr* length,
+                                                DType dtype) {
+  using fusion::Prim;
+  fusion::ElementBuilder& elements = builder_.nest().elements;
+  ir::ExprPool& pool = builder_.nest().exprs;
+  const fusion::Element* begin = elements.Apply(Prim::kMul, {elements.Index(part), elements.Extent(cut.length)});
+  const fusion::Element* left = elements.Apply(Prim::kSub, {elements.Extent(phase.loops[cut.loop].end), begin});
+  const fusion::Element* own = elements.Apply(Prim::kMin, {left, elements.Extent(length)});
+  const ir::Expr* others = pool.Const(1);
+  for (size_t i = 0; i < phase.loops.size(); ++i) {
+    if (i != cut.loop) others = pool.Mul(others, phase.loops[i].end);
+  }
+  own = elements.Apply(Prim::kMax, {own, elements.Int(DType::kInt64, 0)});
+  return elements.Convert(dtype, elements.Apply(Prim::kMul, {own, elements.Extent(others)}));
+}
+
+void PartsLaunch::ReduceParts(const Together& phases) {
+  ir::ExprPool& pool = builder_.nest().exprs;
+  fusion::ElementBuilder& elements = builder_.nest().elements;
+  const Cut cut = CutOf(phases);
+  const int part = builder_.NewVariable();
+  const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part)), cut.length);
+  const auto cut_to = [&](Phase phase, const ir::Expr* length) {
+    Loop& loop = phase.loops[cut.loop];
+    loop = {loop.variable, begin, pool.Min(pool.Add(begin, length), loop.end)};
+    return phase;
+  };
+  const Phase& whole = region_.phases[phases.first];
+  const ir::Expr* head_length = pool.CeilDiv(cut.length, pool.Const(kHeads));
+  Phase first = cut_to(whole, cut.length), head = cut_to(whole, head_length), second;
+  head.accumulators.clear();
+  head.stores.clear();
+  std::vector<std::pair<Accumulator, const fusion::Element*>> results;  // With null: the accumulator's own.
+  for (const Accumulator& accumulator : whole.accumulators) results.emplace_back(accumulator, nullptr);
+  if (phases.second) {
+    second = cut_to(region_.phases[*phases.second], cut.length);
+    const auto paired = PairedOf(builder_, region_, phases.first, *phases.second);
+    const std::vector<Accumulator> all = std::move(second.accumulators);
+    second.accumulators.clear();
+    for (size_t k = 0; k < all.size(); ++k) {
+      const Paired& pair = (*paired)[k];
+      if (pair.center == nullptr) {
+        second.accumulators.push_back(all[k]);
+        results.emplace_back(all[k], nullptr);
+        continue;
+      }
+      const DType dtype = all[k].dtype;
+      Deviations own =
+          DeviationsOfPart(builder_, whole.accumulators[pair.first], CountOfPart(whole, cut, part, head_length, dtype),
+                           CountOfPart(whole, cut, part, cut.length, dtype));
+      head.accumulators.push_back(own.head);
+      first.accumulators.insert(first.accumulators.end(), std::begin(own.shifted), std::end(own.shifted));
+      results.emplace_back(all[k], own.result);
     }
   }
-  if (length == nullptr) length = pool.CeilDiv(loop.end, parts);
-  const int part = builder_.NewVariable();
-  const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part)), length);
-  loop = {loop.variable, begin, pool.Min(pool.Add(begin, length), loop.end)};
-  region_.grid.insert(region_.grid.begin(), {part, pool.Const(0), parts});
+  region_.grid.insert(region_.grid.begin(), {part, pool.Const(0), cut.parts});
 
   Phase last;
-  for (const Accumulator& accumulator : phase.accumulators) {
+  for (const auto& [accumulator, result] : results) {
     std::vector<ir::Axis> axes = ir::ValueAxes(*accumulator.value->type);
-    axes.insert(axes.begin(), {ir::AxisKind::kIteration, parts});
+    axes.insert(axes.begin(), {ir::AxisKind::kIteration, cut.parts});
     std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
     index.insert(index.begin(), elements.Index(part));
-    last.stores.push_back(Make(accumulator, std::move(axes), std::move(index)));
+    last.stores.push_back(Make(accumulator, std::move(axes), std::move(index), result));
   }
   region_.phases.clear();
-  region_.phases.push_back(std::move(phase));
+  if (!head.accumulators.empty()) region_.phases.push_back(std::move(head));
+  region_.phases.push_back(std::move(first));
+  if (!second.accumulators.empty() || !second.stores.empty()) region_.phases.push_back(std::move(second));
   region_.phases.push_back(std::move(last));
 }
 
-void PartsLaunch::CombineParts(size_t p, std::span<const Kept> parts, bool is_last, bool keep) {
+void PartsLaunch::CombineParts(const Together& phases, std::span<const Kept> parts, bool is_last, bool keep) {
   ir::ExprPool& pool = builder_.nest().exprs;
   fusion::ElementBuilder& elements = builder_.nest().elements;
-  Phase phase = std::move(region_.phases[p]);
+  const Cut cut = CutOf(phases);
   const int part = builder_.NewVariable();
   const ir::Expr* count = ir::ValueAxes(*parts[0].value->type)[0].extent;
-  phase.loops = {{part, pool.Const(0), pool.Import(count)}};
-  phase.stores.clear();  // The first launch made them.
+  const auto is_one = [&](size_t p) { return p == phases.first || (phases.second && p == *phases.second); };
+  bool read_later = keep;
+  for (size_t p = 0; p < region_.phases.size(); ++p) {
+    read_later = read_later || (!is_one(p) && !region_.phases[p].loops.empty());
+  }
+  std::optional<std::vector<Paired>> paired;
+  if (phases.second) paired = PairedOf(builder_, region_, phases.first, *phases.second);
+  std::vector<Phase> together;
   Phase last;
-  const bool read_later = keep || std::ranges::any_of(region_.phases, [&](const Phase& other) {
-                            return &other > &region_.phases[p] && !other.loops.empty();
-                          });
-  for (size_t k = 0; k < parts.size(); ++k) {
-    Accumulator& accumulator = phase.accumulators[k];
-    std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
-    if (read_later) last.stores.push_back(Make(accumulator, ir::ValueAxes(*accumulator.value->type), index));
-    index.insert(index.begin(), elements.Index(part));
-    accumulator.body = elements.MakeLoad(Use(parts[k]), index);
+  size_t next = 0;
+  const auto combine = [&](size_t p, const auto& body_of) {
+    Phase phase = region_.phases[p];
+    phase.loops = {{part, pool.Const(0), pool.Import(count)}};
+    phase.stores.clear();  // The first launch made them.
+    for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+      Accumulator& accumulator = phase.accumulators[k];
+      std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
+      if (read_later) last.stores.push_back(Make(accumulator, ir::ValueAxes(*accumulator.value->type), index));
+      index.insert(index.begin(), elements.Index(part));
+      accumulator.body = body_of(k, accumulator, elements.MakeLoad(Use(parts[next++]), index));
+    }
+    together.push_back(std::move(phase));
+  };
+  combine(phases.first, [](size_t, const Accumulator&, const fusion::Element* own) { return own; });
+  if (phases.second) {
+    combine(*phases.second, [&](size_t k, const Accumulator& accumulator, const fusion::Element* own) {
+      const Paired& pair = (*paired)[k];
+      const fusion::Element* elements_of_part =
+          CountOfPart(region_.phases[phases.first], cut, part, cut.length, accumulator.dtype);
+      return TermOfPart(builder_, pair, accumulator, together[0].accumulators[pair.first].body, own, elements_of_part);
+    });
+  }
+  if (is_last) {
+    const Accumulator& of_row = region_.phases[phases.first].accumulators[0];
+    int number = 0;
+    for (const fusion::Element* element : RowElements()) {
+      last.stores.push_back(
+          Make(of_row, ir::ValueAxes(*of_row.value->type), builder_.RowIndex(of_row.value), element, number++));
+    }
   }
   for (const Phase& other : region_.phases) {
     if (is_last && other.loops.empty()) last.stores.insert(last.stores.end(), other.stores.begin(), other.stores.end());
   }
-  region_.phases.clear();
-  region_.phases.push_back(std::move(phase));
+  region_.phases = std::move(together);
   if (!last.stores.empty()) region_.phases.push_back(std::move(last));
 }
 
@@ -187,6 +292,7 @@ void PartsLaunch::StoreRows() {
 }
 
 void PartsLaunch::StorePoints(size_t p) {
+  row_elements_ = RowElements();
   Phase phase = std::move(region_.phases[p]);
   std::vector<Loop> loops = std::move(phase.loops);
   loops.insert(loops.begin(), region_.grid.begin(), region_.grid.end());
@@ -205,20 +311,27 @@ void PartsLaunch::StorePoints(size_t p) {
 }
 
 Region PartsLaunch::Finish(std::span<const Kept> results) {
-  std::unordered_map<const ir::Value*, const Kept*> known;
   std::set<const ir::Value*> own;
   for (const Phase& phase : region_.phases) {
     for (const Accumulator& accumulator : phase.accumulators) own.insert(accumulator.value);
   }
+  std::unordered_map<const ir::Value*, const Kept*> known;
+  std::unordered_map<const fusion::Element*, std::pair<const Kept*, const ir::Value*>> of_rows;
   for (const auto& [phase, accumulators] : builder_.accumulators()) {
     for (const Accumulator& accumulator : accumulators) {
-      if (own.contains(accumulator.value)) continue;
-      const auto kept = std::ranges::find(results, builder_.SourceOf(accumulator.value), &Kept::source);
-      if (kept != results.end()) known[accumulator.value] = &*kept;
+      for (const Kept& kept : results) {
+        if (kept.source != builder_.SourceOf(accumulator.value)) continue;
+        const auto number = static_cast<size_t>(kept.row_element);
+        if (kept.row_element < 0 && !own.contains(accumulator.value)) known[accumulator.value] = &kept;
+        if (kept.row_element >= 0 && number < row_elements_.size())
+          of_rows[row_elements_[number]] = {&kept, accumulator.value};
+      }
     }
   }
   const auto read = [&](const fusion::Element*& element) {
     element = builder_.Rewrite(element, [&](const fusion::Element* e) -> const fusion::Element* {
+      if (const auto at = of_rows.find(e); at != of_rows.end())
+        return builder_.nest().elements.MakeLoad(Use(*at->second.first), builder_.RowIndex(at->second.second));
       if (e->kind != fusion::Element::Kind::kLoad || !known.contains(e->value)) return nullptr;
       return builder_.nest().elements.MakeLoad(Use(*known.at(e->value)), e->args);
     });
@@ -228,6 +341,54 @@ Region PartsLaunch::Finish(std::span<const Kept> results) {
     for (Store& store : phase.stores) read(store.value);
   }
   return std::move(region_);
+}
+
+std::vector<const fusion::Element*> PartsLaunch::RowElements() const {
+  using fusion::Element;
+  std::set<const ir::Value*> results;
+  for (const auto& [phase, accumulators] : builder_.accumulators()) {
+    for (const Accumulator& accumulator : accumulators) results.insert(accumulator.value);
+  }
+  // Of an element: whether it is made of results and constants alone, and what that costs.
+  struct Made {
+    bool of_results = false, reads = false;
+    int64_t cost = 0;
+  };
+  std::unordered_map<const Element*, Made> known;
+  const auto visit = [&](const auto& self, const Element* e) -> const Made& {
+    if (const auto at = known.find(e); at != known.end()) return at->second;
+    Made made;
+    if (e->kind == Element::Kind::kLoad) {
+      made = {results.contains(e->value), true, 0};
+      return known[e] = made;
+    }
+    made.of_results = e->kind != Element::Kind::kIndex;
+    if (e->kind == Element::Kind::kPrim)
+      made.cost = fusion::IsFunction(e->prim) || e->prim == fusion::Prim::kDiv ? kRowElementCost : 1;
+    for (const Element* arg : e->args) {
+      const Made& of_arg = self(self, arg);
+      made.of_results = made.of_results && of_arg.of_results;
+      made.reads = made.reads || of_arg.reads;
+      made.cost += of_arg.cost;
+    }
+    return known[e] = made;
+  };
+  std::vector<const Element*> found;
+  std::set<const Element*> seen;
+  const auto collect = [&](const auto& self, const Element* e) -> void {
+    if (!seen.insert(e).second || found.size() == kRowElementsMax) return;
+    const Made& made = visit(visit, e);
+    if (!made.of_results) {
+      for (const Element* arg : e->args) self(self, arg);
+    } else if (made.reads && made.cost >= kRowElementCost) {
+      found.push_back(e);
+    }
+  };
+  for (const Phase& phase : region_.phases) {
+    if (phase.loops.empty() || !phase.accumulators.empty()) continue;
+    for (const Store& store : phase.stores) collect(collect, store.value);
+  }
+  return found;
 }
 
 const ir::Value* PartsLaunch::Use(const Kept& kept) {
@@ -241,14 +402,15 @@ const ir::Value* PartsLaunch::Use(const Kept& kept) {
 }
 
 Store PartsLaunch::Make(const Accumulator& accumulator, std::vector<ir::Axis> axes,
-                        std::vector<const fusion::Element*> index) {
-  const ir::Value* value = builder_.MakeValue(accumulator.dtype, std::move(axes));
+                        std::vector<const fusion::Element*> index, const fusion::Element* result, int row_element) {
+  const ir::Value* value = builder_.MakeValue(result == nullptr ? accumulator.dtype : result->dtype, std::move(axes));
   const int number = first_workspace_ + static_cast<int>(made_.size());
-  made_.push_back({builder_.SourceOf(accumulator.value), value, number});
+  made_.push_back({builder_.SourceOf(accumulator.value), row_element, value, number});
   used_.numbers.push_back(number);
   used_.values.push_back(value);
-  return {builder_.AddTensor(Tensor::Role::kWorkspace, value), std::move(index),
-          builder_.nest().elements.MakeLoad(accumulator.value, builder_.RowIndex(accumulator.value))};
+  if (result == nullptr)
+    result = builder_.nest().elements.MakeLoad(accumulator.value, builder_.RowIndex(accumulator.value));
+  return {builder_.AddTensor(Tensor::Role::kWorkspace, value), std::move(index), result};
 }
 
 }  // namespace hir::codegen

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,9 +22,16 @@ Region MakeReductionRegion(NestBuilder& builder);
 bool WantsParts(NestBuilder& builder, const Region& region);
 // The phases that accumulate, in their order.
 std::vector<size_t> ReducingPhases(const Region& region);
-// What a launch leaves in a workspace for later ones: the results of an accumulator, or of each part of its range.
+// A phase that is reduced in parts, and one that is reduced in the same parts (paired.h).
+struct Together {
+  size_t first = 0;
+  std::optional<size_t> second;
+};
+// What a launch leaves in a workspace for later ones: the results of an accumulator, or of each part of its range; or
+// what is made of results alone, once a row (its number among those).
 struct Kept {
   NestBuilder::Source source;
+  int row_element = -1;
   const ir::Value* value = nullptr;
   int workspace = 0;  // Of the plan.
 };
@@ -39,11 +47,11 @@ class PartsLaunch {
   PartsLaunch(NestBuilder& builder, Region region, int workspaces, UsedWorkspaces& used)
       : builder_(builder), region_(std::move(region)), first_workspace_(workspaces), used_(used) {}
 
-  // Phase `p` part by part, each kept.
-  void ReduceParts(size_t p);
-  // The `parts` of phase `p` together: kept where phases follow that loop, or if so told; the last time with what is
-  // stored once a row.
-  void CombineParts(size_t p, std::span<const Kept> parts, bool is_last, bool keep);
+  // Part by part, each kept: those of the first phase, then those of the second.
+  void ReduceParts(const Together& phases);
+  // The `parts` together: kept where phases follow that loop, or if so told; the last time with what is stored once a
+  // row, and what phases that only store make of results alone.
+  void CombineParts(const Together& phases, std::span<const Kept> parts, bool is_last, bool keep);
   // Phase `p`, which stores, point by point.
   void StorePoints(size_t p);
   // The stores of one element a row.
@@ -54,13 +62,27 @@ class PartsLaunch {
   const std::vector<Kept>& made() const { return made_; }
 
  private:
+  // Where a phase's loops are cut: loop number `loop` into `parts` of `length`.
+  struct Cut {
+    size_t loop = 0;
+    const ir::Expr* parts = nullptr;
+    const ir::Expr* length = nullptr;
+  };
+  Cut CutOf(const Together& phases);
+  // The elements of part number `part`, as a number of `dtype`: of the first `length` of the cut loop's trips in it.
+  const fusion::Element* CountOfPart(const Phase& phase, const Cut& cut, int part, const ir::Expr* length, DType dtype);
+  // What phases that only store make of results alone, at some cost: the same in each launch.
+  std::vector<const fusion::Element*> RowElements() const;
   const ir::Value* Use(const Kept& kept);
-  Store Make(const Accumulator& accumulator, std::vector<ir::Axis> axes, std::vector<const fusion::Element*> index);
+  // A store of `result`, the accumulator's where that is null.
+  Store Make(const Accumulator& accumulator, std::vector<ir::Axis> axes, std::vector<const fusion::Element*> index,
+             const fusion::Element* result = nullptr, int row_element = -1);
 
   NestBuilder& builder_;
   Region region_;
   const int first_workspace_;
   std::vector<Kept> made_;
+  std::vector<const fusion::Element*> row_elements_;  // Which the region reads from where they are kept.
   UsedWorkspaces& used_;
 };
 

@@ -32,6 +32,7 @@ struct Walks {
   // the same range follow; a row is contiguous; `alone`: it is the only one.
   int64_t long_trips = 0, long_row = 0;
   int64_t long_trips_again = 0, long_row_again = 0, long_row_alone = 0;
+  int64_t long_part_again = 0;     // Elements of a part, read twice, that are still near the second time.
   bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
 
   // Rows in order (inner_outer.cc).

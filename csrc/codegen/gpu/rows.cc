@@ -38,6 +38,7 @@ constexpr int64_t kEarlyVectorsMax = 16;  // Of a thread, all loaded before the 
 constexpr int kScalarsInFlight = 8;
 constexpr int kThreadsOfGroups = 128;
 constexpr int64_t kVectorsOfShort = 4;
+constexpr int64_t kReadings = 8;  // So many times the elements of a phase: else it counts for no reading of the row.
 
 bool HasOnlinePair(const Region& region) {
   for (size_t p = 0; p < region.phases.size(); ++p) {
@@ -161,7 +162,7 @@ struct Rows {
   int64_t tensors = 1, weights = 0;  // Loads that differ from row to row, and others.
   size_t reductions = 0;
   int loops = 0;  // Readings of a row.
-  bool stores = false, online = false, is_constant = false;
+  bool stores = false, online = false, is_constant = false, are_parts = false;
   bool one_wave =
       false;  // All threads that they want run at once, so that nothing hides a load's latency: 2 vectors a thread.
   bool few = false;
@@ -187,7 +188,12 @@ Rows RowsOf(Emitter& em, const Region& region, const KernelPlan& plan) {
   rows.online = HasOnlinePair(region);
   rows.is_constant = std::ranges::all_of(
       region.phases, [&](const Phase& phase) { return IsConstant(em.indices.TripsOf(phase.loops)); });
-  rows.loops = LoopingPhases(region) - (rows.online ? 1 : 0);
+  rows.are_parts = std::ranges::any_of(
+      region.phases, [&](const Phase& phase) { return HasVariable(em.indices.TripsOf(phase.loops)); });
+  const auto is_reading = [&](const Phase& phase) {
+    return !phase.loops.empty() && SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown) * kReadings > rows.nv;
+  };
+  rows.loops = static_cast<int>(std::ranges::count_if(region.phases, is_reading)) - (rows.online ? 1 : 0);
   rows.one_wave =
       rows.is_constant && rows.count * rows.nv / 2 <= int64_t{kThreadsOfMultiprocessor} * plan.target.multiprocessors;
   rows.processors = std::max(plan.target.multiprocessors, 1);
@@ -197,8 +203,8 @@ Rows RowsOf(Emitter& em, const Region& region, const KernelPlan& plan) {
 
 // Returns the registers of a thread.
 int ChooseThreads(const Rows& rows, Schedule& s) {
-  const auto& [count, nv, tensors, weights, reductions, loops, stores, online, is_constant, one_wave, few, processors] =
-      rows;
+  const auto& [count, nv, tensors, weights, reductions, loops, stores, online, is_constant, are_parts, one_wave, few,
+               processors] = rows;
   int registers = 64;
   const int64_t short_row = one_wave ? nv : (nv + 1) / 2;  // Of many, each thread has two vectors.
   if (s.lanes == 1) {
@@ -232,7 +238,7 @@ int ChooseThreads(const Rows& rows, Schedule& s) {
     registers = online ? 48 : vectors == 2 ? 32 : 40;
     if (tensors > 1) registers = 64;
     // Parts of few rows are two a multiprocessor: as many threads as otherwise (16 million elements: 0.029 ms, 0.037).
-    if (!online && is_constant && !few && tensors == 1 && nv >= 4 * s.threads &&
+    if (!online && (is_constant || are_parts) && !few && tensors == 1 && nv >= 4 * s.threads &&
         2 * count * s.threads <= kThreadsOfMultiprocessor * processors)
       s.threads *= 2;
   } else if (tensors == 1 && nv <= 8192) {
@@ -276,12 +282,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   const Rows rows = RowsOf(em, region, plan);
   s.vectors = rows.nv;
   const int registers = ChooseThreads(rows, s);
-  // How long a row is must not depend on which it is, as it does of parts.
-  s.can_hold = s.lanes > 1 && std::ranges::none_of(region.phases, [&](const Phase& phase) {
-                 std::vector<std::string_view> symbols;
-                 ir::CollectSymbols(em.indices.TripsOf(phase.loops), symbols);
-                 return std::ranges::any_of(symbols, [](std::string_view at) { return VariableOf(at) >= 0; });
-               });
+  s.can_hold = s.lanes > 1 && !rows.are_parts;  // How long a row is must not depend on which it is.
   s.held = s.held && s.can_hold;
   s.keep = s.keep && s.lanes > 1;
   if (s.held) {

@@ -109,8 +109,8 @@ TEST(Sizes, ChooseTwoLaunches) {
   EXPECT_EQ(PlanOf(kPrograms[0], kHopper, square).plan.launches.size(), 1U);
   EXPECT_EQ(PlanOf(kPrograms[0], {}, square).plan.launches.size(), 1U);
   EXPECT_EQ(PlanOf(kPrograms[1], kHopper, square).plan.launches.size(), 2U);
-  // Two reductions in parts, one after the other, and what is stored.
-  EXPECT_EQ(PlanOf(kPrograms[3], kHopper, many).plan.launches.size(), 5U);
+  // A maximum and exponentials below it in the same parts, and what is stored.
+  EXPECT_EQ(PlanOf(kPrograms[3], kHopper, many).plan.launches.size(), 3U);
   EXPECT_EQ(PlanOf(kPrograms[3], kHopper, few).plan.launches.size(), 1U);
 }
 

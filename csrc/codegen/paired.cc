@@ -1,0 +1,121 @@
+// Which reductions are such, and what is computed for them. S - n * c is off by no more than S is, so that the term of
+// a part is off by the squares of that.
+#include "csrc/codegen/paired.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace hir::codegen {
+namespace {
+
+using fusion::Element;
+using fusion::Prim;
+using fusion::ReduceKind;
+
+bool IsPrim(const Element* e, Prim prim) { return e->kind == Element::Kind::kPrim && e->prim == prim; }
+bool IsResultOf(const Element* e, const Accumulator& accumulator) {
+  return e->kind == Element::Kind::kLoad && e->value == accumulator.value;
+}
+
+// Whether `e` is the same in all iterations of the loops.
+bool IsInvariant(const Element* e, const std::vector<Loop>& loops, std::set<const Element*>& seen) {
+  if (!seen.insert(e).second) return true;
+  if (e->kind == Element::Kind::kIndex && std::ranges::find(loops, e->integer, &Loop::variable) != loops.end())
+    return false;
+  return std::ranges::all_of(e->args, [&](const Element* arg) { return IsInvariant(arg, loops, seen); });
+}
+
+// c of (x - c)^2, where `sum` adds up all x; else null.
+const Element* CenterOf(const Phase& phase, const Accumulator& sum, const Element* body) {
+  if (sum.kind != ReduceKind::kSum || !IsPrim(body, Prim::kMul) || body->args[0] != body->args[1]) return nullptr;
+  const Element* deviation = body->args[0];
+  if (!IsPrim(deviation, Prim::kSub)) return nullptr;
+  const size_t of = deviation->args[0] == sum.body ? 0 : 1;
+  const Element* center = deviation->args[1 - of];
+  std::set<const Element*> seen;
+  return deviation->args[of] == sum.body && IsInvariant(center, phase.loops, seen) ? center : nullptr;
+}
+
+// exp(x - max).
+bool IsExponential(const Accumulator& maximum, const Element* body) {
+  if (maximum.kind != ReduceKind::kMax || !IsPrim(body, Prim::kExp)) return false;
+  const Element* below = body->args[0];
+  return IsPrim(below, Prim::kSub) && below->args[0] == maximum.body && IsResultOf(below->args[1], maximum);
+}
+
+}  // namespace
+
+std::optional<std::vector<Paired>> PairedOf(NestBuilder& builder, const Region& region, size_t first, size_t second) {
+  const Phase& phase = region.phases[first];
+  const Phase& other = region.phases[second];
+  if (!std::ranges::equal(phase.loops, other.loops, {}, &Loop::variable, &Loop::variable)) return {};
+  std::set<const ir::Value*> made, elsewhere;  // By phase `first`, and by others, which may not have been reduced.
+  for (size_t p = 0; p < region.phases.size(); ++p) {
+    for (const Accumulator& accumulator : region.phases[p].accumulators)
+      (p == first ? made : elsewhere).insert(accumulator.value);
+  }
+  if (std::ranges::any_of(other.stores, [&](const Store& s) { return builder.Reads(s.value, made); })) return {};
+  std::vector<Paired> all;
+  for (const Accumulator& accumulator : other.accumulators) {
+    const bool is_float = accumulator.dtype == DType::kFloat32 || accumulator.dtype == DType::kFloat64;
+    if (accumulator.kind != ReduceKind::kSum || !is_float) return {};
+    std::optional<Paired> paired;
+    for (size_t k = 0; k < phase.accumulators.size() && !paired; ++k) {
+      const Accumulator& candidate = phase.accumulators[k];
+      if (candidate.dtype != accumulator.dtype || candidate.value->type->dtype != accumulator.dtype) continue;
+      const Element* center = CenterOf(phase, candidate, accumulator.body);
+      if (center != nullptr && builder.Reads(center, made) && !builder.Reads(center, elsewhere)) {
+        paired = {k, center};
+      } else if (IsExponential(candidate, accumulator.body)) {
+        paired = {k, nullptr};
+      }
+    }
+    if (!paired) return {};
+    all.push_back(*paired);
+  }
+  return all;
+}
+
+Deviations DeviationsOfPart(NestBuilder& builder, const Accumulator& first, const Element* head_count,
+                            const Element* count) {
+  fusion::ElementBuilder& elements = builder.nest().elements;
+  const DType dtype = first.dtype;
+  const auto sum_of = [&](const Element* body) {
+    return Accumulator{builder.MakeValue(dtype, {}, "of_part"), ReduceKind::kSum, dtype, body};
+  };
+  const auto result_of = [&](const Accumulator& accumulator) { return elements.MakeLoad(accumulator.value, {}); };
+  Deviations made;
+  made.head = sum_of(first.body);
+  const Element* mean = elements.Apply(Prim::kDiv, {result_of(made.head), head_count});
+  const Element* deviation = elements.Apply(Prim::kSub, {first.body, mean});
+  made.shifted[0] = sum_of(deviation);
+  made.shifted[1] = sum_of(elements.Apply(Prim::kMul, {deviation, deviation}));
+  const Element* shift = result_of(made.shifted[0]);
+  const Element* at_least_1 = elements.Apply(Prim::kMax, {count, elements.Float(dtype, 1)});
+  const Element* less = elements.Apply(Prim::kDiv, {elements.Apply(Prim::kMul, {shift, shift}), at_least_1});
+  const Element* squares = elements.Apply(Prim::kSub, {result_of(made.shifted[1]), less});
+  made.result = elements.Apply(Prim::kMax, {squares, elements.Float(dtype, 0)});  // Rounding may leave less.
+  return made;
+}
+
+const Element* TermOfPart(NestBuilder& builder, const Paired& paired, const Accumulator& second,
+                          const Element* first_part, const Element* second_part, const Element* count) {
+  fusion::ElementBuilder& elements = builder.nest().elements;
+  const DType dtype = second.dtype;
+  if (paired.center != nullptr) {  // An empty part adds 0 / 1.
+    const Element* off = elements.Apply(Prim::kSub, {first_part, elements.Apply(Prim::kMul, {count, paired.center})});
+    const Element* at_least_1 = elements.Apply(Prim::kMax, {count, elements.Float(dtype, 1)});
+    const Element* shift = elements.Apply(Prim::kDiv, {elements.Apply(Prim::kMul, {off, off}), at_least_1});
+    return elements.Apply(Prim::kAdd, {second_part, shift});
+  }
+  // A part of nothing but -inf has a sum of NaN, and counts for nothing beside others: the exponential is 0.
+  const Element* least = elements.Float(dtype, -std::numeric_limits<double>::infinity());
+  const Element* sum =
+      elements.Select(elements.Apply(Prim::kGt, {first_part, least}), second_part, elements.Float(dtype, 0));
+  const Element* whole = second.body->args[0]->args[1];
+  return elements.Apply(Prim::kMul,
+                        {sum, elements.Apply(Prim::kExp, {elements.Apply(Prim::kSub, {first_part, whole})})});
+}
+
+}  // namespace hir::codegen

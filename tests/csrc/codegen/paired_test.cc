@@ -1,0 +1,150 @@
+// Goal: a mean and the squared deviations from it, a maximum and the sum of exponentials below it, read a range once
+// where it is reduced in parts, and are what the interpreter makes of them; what only looks like that is read twice.
+// Method: launches are counted, on CPUs and GPUs; results are compared, with parts of infinities and of nothing, and
+// with means far from 0.
+#include <gtest/gtest.h>
+
+#include "csrc/base/text.h"
+#include "tests/csrc/codegen/kernel_runner.h"
+
+namespace hir::codegen {
+namespace {
+
+using base::Cat;
+
+// The variance of x, of `type`, over `axes`, of which there are `count`; `mean` divides by `divisor`.
+std::string Variance(const std::string& type, const std::string& axes, const std::string& count,
+                     const std::string& divisor, const std::string& more = "", const std::string& results = "%v") {
+  return Cat("fusion @f(%x: ", type, ") {\n  %n = extent() {value=", count, "}\n  %k = extent() {value=", divisor,
+             "}\n  %s = sum(%x) {axes=[", axes, "], keepdim=true, dtype=null}\n  %m = truediv(%s, %k)\n",
+             "  %d = sub(%x, %m)\n  %dd = mul(%d, %d)\n  %q = sum(%dd) {axes=[", axes,
+             "], keepdim=true, dtype=null}\n  %v = truediv(%q, %n)\n", more, "  return ", results, "\n}");
+}
+std::string Softmax(const std::string& type, const std::string& axes, const std::string& of = "%x") {
+  return Cat("fusion @f(%x: ", type,
+             ") {\n  %zero = constant() {value=0.0, dtype=f64}\n  %h = maximum(%x, %zero)\n  %l = log(%h)\n  %m = max(",
+             of, ") {axes=[", axes, "], keepdim=true, dtype=null}\n  %d = sub(", of,
+             ", %m)\n  %e = exp(%d)\n  %s = sum(%e) {axes=[", axes,
+             "], keepdim=true, dtype=null}\n  %y = div(%e, %s)\n  return %y, %s\n}");
+}
+
+size_t Launches(const std::string& text, const Target& target) {
+  const auto graph = ir::Parse(text, fusion::kFusionOps);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  if (!graph.ok()) return 0;
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const auto plan = Plan(group.View(**graph), "k", target, {});
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  return plan.ok() ? plan->launches.size() : 0;
+}
+
+TEST(Paired, ReadARangeOnce) {
+  const std::string normalised = "  %r = rsqrt(%v)\n  %y = mul(%d, %r)\n";
+  std::string others = Variance("f32[i0]", "0", "i0", "i0");  // Deviations of 2 x from the mean of x.
+  others.replace(others.find("sub(%x, %m)"), 11, "sub(%t, %m)");
+  others.insert(others.find("  %d = "), "  %t = add(%x, %x)\n");
+  for (const Target& target : {Target(), kHopper}) {
+    EXPECT_EQ(Launches(Variance("f32[1000000]", "0", "1000000", "1000000"), target), 2u);
+    EXPECT_EQ(Launches(Variance("f32[i0]", "0", "i0", "i0"), target), 2u);
+    EXPECT_EQ(Launches(Variance("f32[64, 4, i0]", "0, 2", "64 * i0", "64 * i0"), target), 2u);
+    EXPECT_EQ(Launches(Variance("f32[i0, 32]", "0", "i0", "i0"), target), 2u);
+    EXPECT_EQ(Launches(Variance("f32[i0]", "0", "i0", "i0", normalised, "%y, %v, %m"), target), 3u);
+    EXPECT_EQ(Launches(Softmax("f32[1000000]", "0"), target), 3u);
+    EXPECT_EQ(Launches(Variance("f32[i0]", "0", "i0", "7"), target), 2u);  // From anything that their sum gives.
+    EXPECT_EQ(Launches(others, target), 4u);
+  }
+}
+
+// By plans for these sizes, and by others for any; the first with at least two parts.
+TEST(Paired, VariancesAreExact) {
+  const std::string far = "  %z = add(%v, %m)\n";
+  for (const int n : {40000, 70001, 1, 0}) {
+    for (const std::string dtype : {"f32", "f64"}) {
+      const std::string flat = dtype + "[i0]", columns = dtype + "[i0, 5]", batch = dtype + "[3, 4, i0]";
+      const SymbolValues symbols = {{"i0", n}};
+      for (const Sizes& sizes : {Sizes{{"i0", n}}, Sizes{{"i0", 50000}}}) {
+        CheckProgram(Variance(flat, "0", "i0", "i0", far, "%z, %v"), symbols, 1, false, sizes);
+        CheckProgram(Variance(columns, "0", "i0", "i0", far, "%z, %v"), symbols, 2, false, sizes);
+        CheckProgram(Variance(batch, "0, 2", "3 * i0", "3 * i0", far, "%z, %v"), symbols, 3, false, sizes);
+      }
+    }
+  }
+}
+
+// The squares of 10,000 and more have no digit left for what lies between them: sums of those would be lost.
+TEST(Paired, MeansMayBeFarFromNothing) {
+  const std::string text = R"(fusion @f(%x: f32[i0]) {
+  %n = extent() {value=i0}
+  %far = constant() {value=10000.0, dtype=f64}
+  %a = add(%x, %far)
+  %s = sum(%a) {axes=[0], keepdim=true, dtype=null}
+  %m = truediv(%s, %n)
+  %d = sub(%a, %m)
+  %dd = mul(%d, %d)
+  %q = sum(%dd) {axes=[0], keepdim=true, dtype=null}
+  %v = truediv(%q, %n)
+  return %v
+})";
+  CheckProgram(text, {{"i0", 90000}}, 4, false, {{"i0", 90000}});
+  CheckProgram(text, {{"i0", 123457}}, 5);
+}
+
+// The first elements are far from the others: no deviation from their mean may hide the variance of the part. And all
+// may be one number, whose variance is 0 and no less, or its root would be no number.
+TEST(Paired, PartsMayBeginElsewhereOrBeConstant) {
+  const auto text = [](const std::string& until, const std::string& noise, const std::string& result) {
+    return Cat("fusion @f(%x: f32[i0]) {\n  %n = extent() {value=i0}\n  %zero = constant() {value=0.0, dtype=i64}\n",
+               "  %one = constant() {value=1.0, dtype=i64}\n  %until = constant() {value=", until,
+               ", dtype=i64}\n  %far = constant() {value=300.3, dtype=f64}\n  %noise = constant() {value=", noise,
+               ", dtype=f64}\n  %i = iota(%zero, %one) {shape=[i0], offset=[0], dtype=i64}\n",
+               "  %is_first = lt(%i, %until)\n  %k = full() {shape=[i0], value=1000.0, dtype=f32}\n",
+               "  %b = where(%is_first, %k, %far)\n  %xn = mul(%x, %noise)\n  %a = add(%b, %xn)\n",
+               "  %s = sum(%a) {axes=[0], keepdim=true, dtype=null}\n  %m = truediv(%s, %n)\n  %d = sub(%a, %m)\n",
+               "  %dd = mul(%d, %d)\n  %q = sum(%dd) {axes=[0], keepdim=true, dtype=null}\n  %v = truediv(%q, %n)\n",
+               "  %deviation = sqrt(%v)\n  %is_number = ge(%deviation, %zero)\n  return %", result, "\n}");
+  };
+  for (const std::string until : {"0.0", "400.0", "1500.0"}) {
+    for (const std::string result : {"deviation", "is_number"}) {
+      const std::string noise = result == "deviation" ? "1.0" : "0.0";
+      CheckProgram(text(until, noise, result), {{"i0", 90000}}, 11, false, {{"i0", 90000}});
+      CheckProgram(text(until, noise, result), {{"i0", 123457}}, 12);
+    }
+  }
+}
+
+TEST(Paired, SoftmaxOfInfinities) {
+  for (const int n : {40000, 70001, 1}) {
+    for (const std::string dtype : {"f32", "f64"}) {
+      for (const std::string of : {"%x", "%l"}) {  // The logarithm of half of them is -inf.
+        for (const bool special : {false, true}) {
+          const Sizes sizes = {{"i0", n}};
+          CheckProgram(Softmax(dtype + "[i0]", "0", of), {{"i0", n}}, 6, special, sizes);
+          CheckProgram(Softmax(dtype + "[i0]", "0", of), {{"i0", n}}, 7, special, {{"i0", 50000}});
+          CheckProgram(Softmax(dtype + "[i0, 3]", "0", of), {{"i0", n}}, 8, special, sizes);
+        }
+      }
+    }
+  }
+}
+
+// All but a few elements at the end are -inf: most parts have no other, and one plan has nothing else.
+TEST(Paired, PartsOfInfinitiesCountForNothing) {
+  const auto masked = [](const std::string& first) {
+    return Cat("fusion @f(%x: f32[i0]) {\n  %zero = constant() {value=0.0, dtype=i64}\n",
+               "  %one = constant() {value=1.0, dtype=i64}\n  %first = constant() {value=", first,
+               ".0, dtype=i64}\n  %i = iota(%zero, %one) {shape=[i0], offset=[0], dtype=i64}\n",
+               "  %in = ge(%i, %first)\n  %low = full() {shape=[i0], value=-inf, dtype=f32}\n",
+               "  %w = where(%in, %x, %low)\n  %m = max(%w) {axes=[0], keepdim=true, dtype=null}\n",
+               "  %d = sub(%w, %m)\n  %e = exp(%d)\n  %s = sum(%e) {axes=[0], keepdim=true, dtype=null}\n",
+               "  %l = log(%s)\n  %t = add(%l, %m)\n  return %s, %t\n}");
+  };
+  for (const std::string first : {"299990", "300000"}) {
+    CheckProgram(masked(first), {{"i0", 300000}}, 9, false, {{"i0", 300000}});
+    CheckProgram(masked(first), {{"i0", 300000}}, 10);
+  }
+}
+
+}  // namespace
+}  // namespace hir::codegen
