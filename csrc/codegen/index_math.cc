@@ -210,6 +210,33 @@ std::optional<bool> IndexMath::Decide(const Element* element) {
   return std::nullopt;
 }
 
+std::optional<IndexMath::Threshold> IndexMath::ThresholdOf(const Element* condition) {
+  const Prim prim = condition->prim;
+  if (condition->kind != Element::Kind::kPrim || !fusion::IsComparison(prim) || prim == Prim::kEq || prim == Prim::kNe)
+    return std::nullopt;
+  const Expr* left = ToExpr(condition->args[0]);
+  const Expr* right = ToExpr(condition->args[1]);
+  if (left == nullptr || right == nullptr) return std::nullopt;
+  const Expr* difference = pool_->Sub(left, right);
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(difference, symbols);
+  int variable = -1;
+  for (const std::string_view symbol : symbols) {
+    const int own = VariableOf(symbol);
+    if (own >= 0 && variable >= 0 && own != variable) return std::nullopt;
+    variable = std::max(variable, own);
+  }
+  if (variable < 0) return std::nullopt;
+  const auto split = Split(difference, variable);
+  if (!split || !(split->stride->IsConst(1) || split->stride->IsConst(-1))) return std::nullopt;
+  // base + v < 0 where v < -base; base - v < 0 where not v < base + 1. And so on.
+  const bool rises = split->stride->IsConst(1);
+  const bool strict = prim == Prim::kLt || prim == Prim::kGt;
+  const bool below = (prim == Prim::kLt || prim == Prim::kLe) == rises;
+  const Expr* root = rises ? pool_->Sub(pool_->Const(0), split->base) : split->base;
+  return Threshold{variable, below == strict ? root : pool_->Add(root, pool_->Const(1)), below};
+}
+
 const Expr* IndexMath::Upper(const Expr* expr) { return Bound(expr, true, 0); }
 const Expr* IndexMath::Lower(const Expr* expr) { return Bound(expr, false, 0); }
 

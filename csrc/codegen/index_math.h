@@ -35,6 +35,15 @@ class IndexMath {
   // What the ranges say of such a condition; nothing when it varies.
   std::optional<bool> Decide(const fusion::Element* element);
 
+  // A condition on one variable alone: whether it is below `end`, or, where not `below`, whether it is not.
+  struct Threshold {
+    int variable = -1;
+    const ir::Expr* end = nullptr;  // Free of variables.
+    bool below = true;
+  };
+  // Nothing where `condition` is no such one.
+  std::optional<Threshold> ThresholdOf(const fusion::Element* condition);
+
   // Bounds over all variables; null when there is no simple one.
   const ir::Expr* Upper(const ir::Expr* expr);
   const ir::Expr* Lower(const ir::Expr* expr);

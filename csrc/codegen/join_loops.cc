@@ -44,6 +44,8 @@ class Joiner {
   }
 
  private:
+  using Bound = IndexMath::Threshold;
+
   std::vector<std::vector<Loop>*> Lists() {
     std::vector<std::vector<Loop>*> lists = {&region_.grid, &region_.serial, &region_.ahead.loops};
     for (Phase& phase : region_.phases) lists.push_back(&phase.loops);
@@ -107,34 +109,11 @@ class Joiner {
     }
   }
 
-  // A condition: whether `variable` is below `end`, or, where not `below`, whether it is not.
-  struct Bound {
-    int variable = -1;
-    const ir::Expr* end = nullptr;
-    bool below = true;
-  };
-
-  // Nothing where `condition` is no such one, or asks about several variables.
+  // Loops are split at constants.
   std::optional<Bound> BoundOf(const Element* condition) {
-    const Prim prim = condition->prim;
-    if (!WalksOf(builder_.target()).splits_at_conditions || condition->kind != Element::Kind::kPrim ||
-        !fusion::IsComparison(prim) || prim == Prim::kEq || prim == Prim::kNe)
-      return std::nullopt;
-    const ir::Expr* left = math_.ToExpr(condition->args[0]);
-    const ir::Expr* right = math_.ToExpr(condition->args[1]);
-    if (left == nullptr || right == nullptr) return std::nullopt;
-    const ir::Expr* difference = pool_.Sub(left, right);
-    const std::set<int> variables = VariablesOf(difference);
-    if (variables.size() != 1) return std::nullopt;
-    const auto split = math_.Split(difference, *variables.begin());
-    if (!split || !(split->stride->IsConst(1) || split->stride->IsConst(-1))) return std::nullopt;
-    // base + v < 0 where v < -base; base - v < 0 where not v < base + 1. And so on.
-    const bool rises = split->stride->IsConst(1);
-    const bool strict = prim == Prim::kLt || prim == Prim::kGt;
-    const bool below = (prim == Prim::kLt || prim == Prim::kLe) == rises;
-    const ir::Expr* root = rises ? pool_.Sub(pool_.Const(0), split->base) : split->base;
-    if (!root->IsConst()) return std::nullopt;  // Loops are split at constants.
-    return Bound{*variables.begin(), below == strict ? root : pool_.Add(root, pool_.Const(1)), below};
+    if (!WalksOf(builder_.target()).splits_at_conditions) return std::nullopt;
+    const std::optional<Bound> bound = math_.ThresholdOf(condition);
+    return bound && bound->end->IsConst() ? bound : std::nullopt;
   }
 
   void AddAccess(std::span<const Element* const> index, const std::vector<const ir::Expr*>& strides) {

@@ -101,7 +101,7 @@ void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value
       const std::vector<const Element*> index = IndexIn(builder, domain, output);
       phase.stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output), index, builder.Inline(output, index)});
     }
-    AddRegion(builder, std::move(region));
+    for (Region& piece : InPieces(builder, std::move(region))) AddRegion(builder, std::move(piece));
   }
 }
 

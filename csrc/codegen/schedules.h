@@ -14,6 +14,10 @@ namespace hir::codegen {
 // pointwise.cc: outputs that depend on no reduction.
 void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value*>& outputs);
 
+// pieces.cc: a region without reductions, or what it computes in several, along one of its loops: in each of them those
+// conditions are decided by which functions are computed or not.
+std::vector<Region> InPieces(NestBuilder& builder, Region region);
+
 // reduction.cc: all reductions of the group and the outputs that go with them, in one region without a
 // decision about vectors.
 Region MakeReductionRegion(NestBuilder& builder);
