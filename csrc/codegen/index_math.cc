@@ -47,6 +47,14 @@ int64_t LargestNumber(const Expr* expr) {
 
 void IndexMath::SetRange(int variable, const Expr* low, const Expr* high) { ranges_[variable] = {low, high}; }
 
+void IndexMath::WidenRange(int variable, const Expr* low, const Expr* high) {
+  const auto [at, is_new] = ranges_.try_emplace(variable, Range{low, high});
+  if (is_new) return;
+  Range& known = at->second;
+  if (!ir::Equal(known.low, low)) known.low = pool_->Min(known.low, low);
+  if (!ir::Equal(known.high, high)) known.high = pool_->Max(known.high, high);
+}
+
 void IndexMath::ResetRange(int variable, const Expr* low, const Expr* high) {
   SetRange(variable, low, high);
   converted_.clear();

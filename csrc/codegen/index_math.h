@@ -20,7 +20,15 @@ class IndexMath {
   // Loop variable `variable` lies in [low, high], expressions over variables set before, and graph symbols
   // (all >= 0).
   void SetRange(int variable, const ir::Expr* low, const ir::Expr* high);
-  // The same, while `element`s converted before are forgotten.
+  struct Range {
+    const ir::Expr* low = nullptr;
+    const ir::Expr* high = nullptr;
+  };
+  // REQUIRES: it has been set.
+  const Range& RangeOf(int variable) const { return ranges_.at(variable); }
+  // It may lie there, too: another phase has other bounds of its loop.
+  void WidenRange(int variable, const ir::Expr* low, const ir::Expr* high);
+  // As SetRange, while `element`s converted before are forgotten.
   void ResetRange(int variable, const ir::Expr* low, const ir::Expr* high);
 
   // `element` (i64) as an expression; null when it is not arithmetic on indices and extents, or is not certain to have
@@ -61,10 +69,6 @@ class IndexMath {
   ir::ExprPool& pool() { return *pool_; }
 
  private:
-  struct Range {
-    const ir::Expr* low = nullptr;
-    const ir::Expr* high = nullptr;
-  };
   const ir::Expr* Convert(const fusion::Element* element);
   // Whether it is a load, or there is one below it, at an index that is neither data nor an expression.
   bool IsAtComputedIndex(const fusion::Element* element);

@@ -74,7 +74,7 @@ class Joiner {
   }
 
   void AddLoop(const Loop& loop) {
-    math_.SetRange(loop.variable, loop.begin, pool_.Sub(loop.end, pool_.Const(1)));
+    math_.WidenRange(loop.variable, loop.begin, pool_.Sub(loop.end, pool_.Const(1)));
     for (const ir::Expr* bound : {loop.begin, loop.end, loop.step}) {
       if (bound != nullptr) AddUse(bound);
     }

@@ -16,6 +16,7 @@
 // On a GPU there are as many parts as give each multiprocessor two CTAs, but none is shorter than one CTA reads at
 // once: an expression of the sizes, so one plan serves all that are few. Parts that are read twice are more.
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <unordered_map>
 
@@ -34,7 +35,8 @@ constexpr int64_t kPartUnit = 64;
 constexpr int64_t kShortestPartOfColumns = 128;
 constexpr int64_t kRowElementCost = 8;  // Of what is computed once a row, in instructions: a division, a function.
 constexpr size_t kRowElementsMax = 8;
-constexpr int64_t kHeads = 16;  // Of a part: the mean of one is what its deviations are taken from.
+constexpr int64_t kElementsAbreast = 64;  // Eight vectors of float32 with AVX2.
+constexpr int64_t kHeads = 16;            // Of a part: the mean of one is what its deviations are taken from.
 // What softmax along columns reads twice: of a GPU's threads each has 4 vectors; in a core's cache are 1000 columns.
 constexpr int64_t kPartOfColumnsAgain = 256;
 
@@ -143,7 +145,9 @@ PartsLaunch::Cut PartsLaunch::CutOf(const Together& phases) {
   const bool along_rows = ReducesInnermost(builder_);
   const ir::Expr* trips = pool.Const(1);
   for (const Loop& each : phase.loops) trips = pool.Mul(trips, each.end);
-  const ir::Expr* parts = pool.Const(std::clamp<int64_t>(TripsOf(loop, most), 1, most));
+  const int64_t abreast = AbreastOf(phases);
+  const ir::Expr* steps = pool.CeilDiv(loop.end, pool.Const(abreast));
+  const ir::Expr* parts = pool.Const(std::clamp<int64_t>(steps->IsConst() ? steps->value : most, 1, most));
   if (walks.has_parts_by_size) {
     const ir::Expr* one = pool.Const(1);
     const ir::Expr* long_enough = pool.FloorDiv(trips, pool.Const(along_rows ? kShortestPart : kShortestPartOfColumns));
@@ -153,22 +157,128 @@ PartsLaunch::Cut PartsLaunch::CutOf(const Together& phases) {
   // A part that is read twice is short enough to be near the second time.
   const int64_t longest = along_rows ? walks.long_part_again : kPartOfColumnsAgain;
   if (phases.second && IsReadTwice(builder_, region_, phases))
-    parts = pool.Max(parts, pool.Min(pool.CeilDiv(trips, pool.Const(longest)), loop.end));
-  const ir::Expr* length = pool.CeilDiv(loop.end, parts);
+    parts = pool.Max(parts, pool.Min(pool.CeilDiv(trips, pool.Const(longest)), steps));
+  const ir::Expr* length = pool.CeilDiv(steps, parts);
   if (walks.has_parts_by_size && along_rows && phase.loops.size() == 1) {
     const ir::Expr* unit = pool.Const(kPartUnit);
     length = pool.Mul(unit, pool.CeilDiv(length, unit));
   }
-  return {number, parts, length};
+  return {number, parts, length, abreast};
 }
 
-const fusion::Element* PartsLaunch::CountOfPart(const Phase& phase, const Cut& cut, int part, const ir::Expr* length,
-                                                DType dtype) {
+// How many trips are taken abreast, that what they read is as long as several vectors: of rows of a few columns.
+int64_t PartsLaunch::AbreastOf(const Together& phases) {
+  const int64_t short_row = WalksOf(builder_.target()).short_columns;
+  if (short_row == 0 || region_.grid.empty() || ReducesInnermost(builder_)) return 1;
+  for (const size_t p : {phases.first, phases.second.value_or(phases.first)}) {
+    const Phase& phase = region_.phases[p];
+    const auto is_float = [](const Accumulator& a) { return IsFloat(a.dtype); };
+    if (phase.loops.size() != 1 || !phase.stores.empty() || !std::ranges::all_of(phase.accumulators, is_float))
+      return 1;
+  }
+  const ir::Expr* columns = region_.grid.back().end;
+  if (builder_.facts().AtLeast(columns, short_row, true)) return 1;
+  if (!columns->IsConst()) return short_row;
+  const auto rows = static_cast<uint64_t>(kElementsAbreast / std::max<int64_t>(columns->value, 1));
+  return static_cast<int64_t>(std::bit_floor(rows));
+}
+
+PartsLaunch::Part PartsLaunch::NewPart(const Cut& cut) {
+  Part part = {builder_.NewVariable(), -1};
+  if (cut.abreast > 1) part.of_abreast = builder_.NewVariable();
+  return part;
+}
+
+std::vector<Loop> PartsLaunch::LoopsOver(const Part& part, const Cut& cut) const {
+  ir::ExprPool& pool = builder_.nest().exprs;
+  std::vector<Loop> loops = {{part.number, pool.Const(0), cut.parts}};
+  if (cut.abreast > 1) loops.push_back({part.of_abreast, pool.Const(0), pool.Const(cut.abreast)});
+  return loops;
+}
+
+std::vector<const fusion::Element*> PartsLaunch::IndexOf(const Part& part,
+                                                         std::vector<const fusion::Element*> index) const {
+  fusion::ElementBuilder& elements = builder_.nest().elements;
+  if (part.of_abreast >= 0) index.insert(index.begin(), elements.Index(part.of_abreast));
+  index.insert(index.begin(), elements.Index(part.number));
+  return index;
+}
+
+// The loop's variable counts steps of several trips now. The last step of all may be short: its trips are of a phase of
+// their own, and those beyond the end add nothing. Whether one is, is asked of where its elements lie, and results have
+// no index, so that the loops over trips abreast and over columns can be one.
+void PartsLaunch::LayAbreast(const Phase& whole, const Cut& cut, const Part& part, std::vector<Phase>& phases,
+                             std::vector<Result>& results) {
+  using fusion::Element;
+  using fusion::Prim;
+  if (cut.abreast == 1) return;
+  ir::ExprPool& pool = builder_.nest().exprs;
+  fusion::ElementBuilder& elements = builder_.nest().elements;
+  const Loop& loop = whole.loops[cut.loop];
+  const Loop& column = region_.grid.back();
+  const Element* step = elements.Index(loop.variable);
+  const Element* trip = elements.Apply(
+      Prim::kAdd,
+      {elements.Apply(Prim::kMul, {step, elements.Int(DType::kInt64, cut.abreast)}), elements.Index(part.of_abreast)});
+  const Element* place = elements.Apply(
+      Prim::kAdd, {elements.Apply(Prim::kMul, {trip, elements.Extent(column.end)}), elements.Index(column.variable)});
+  const Element* exists = elements.Apply(Prim::kLt, {place, elements.Extent(pool.Mul(loop.end, column.end))});
+  const ir::Expr* full = pool.FloorDiv(loop.end, pool.Const(cut.abreast));  // Steps.
+  const bool all_exist = loop.end->IsConst() && loop.end->value % cut.abreast == 0;
+  std::unordered_map<const ir::Value*, const Element*> made;  // Results, by what they were before.
+  const auto leaf = [&](const Element* e) -> const Element* {
+    if (e == step) return trip;
+    const auto at = e->kind == Element::Kind::kLoad ? made.find(e->value) : made.end();
+    return at == made.end() ? nullptr : at->second;
+  };
+  std::vector<Phase> laid;
+  for (const Phase& phase : phases) {
+    Phase steps = phase, rest = phase;
+    Loop& of_steps = steps.loops[cut.loop];
+    Loop& of_rest = rest.loops[cut.loop];
+    if (!all_exist) {
+      of_steps.end = pool.Min(of_steps.end, full);
+      of_rest.begin = pool.Max(of_rest.begin, full);
+    }
+    for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+      const Accumulator& old = phase.accumulators[k];
+      const auto result_of = [&](Accumulator& own) {
+        own.value = builder_.MakeValue(own.dtype, {}, "abreast");
+        return elements.MakeLoad(own.value, {});
+      };
+      const Element* body = builder_.Rewrite(old.body, leaf);
+      const Element* neutral = elements.Float(old.dtype, fusion::InfoOf(old.kind).neutral);
+      steps.accumulators[k].body = body;
+      rest.accumulators[k].body = elements.Select(exists, body, neutral);
+      const Element* result = result_of(steps.accumulators[k]);
+      if (!all_exist)
+        result = elements.Apply(fusion::InfoOf(old.kind).combine, {result, result_of(rest.accumulators[k])});
+      made[old.value] = result;
+    }
+    laid.push_back(std::move(steps));
+    if (!all_exist) laid.push_back(std::move(rest));
+  }
+  phases = std::move(laid);
+  for (Result& result : results) {
+    result.element =
+        result.element == nullptr ? made.at(result.accumulator.value) : builder_.Rewrite(result.element, leaf);
+  }
+}
+
+const fusion::Element* PartsLaunch::CountOfPart(const Phase& phase, const Cut& cut, const Part& part,
+                                                const ir::Expr* length, DType dtype) {
   using fusion::Prim;
   fusion::ElementBuilder& elements = builder_.nest().elements;
   ir::ExprPool& pool = builder_.nest().exprs;
-  const fusion::Element* begin = elements.Apply(Prim::kMul, {elements.Index(part), elements.Extent(cut.length)});
-  const fusion::Element* left = elements.Apply(Prim::kSub, {elements.Extent(phase.loops[cut.loop].end), begin});
+  const ir::Expr* end = phase.loops[cut.loop].end;
+  const fusion::Element* all = elements.Extent(end);
+  if (cut.abreast > 1) {
+    const fusion::Element* abreast = elements.Int(DType::kInt64, cut.abreast);
+    all = elements.Extent(pool.Add(end, pool.Const(cut.abreast - 1)));
+    all = elements.DividePlace(Prim::kDiv, elements.Apply(Prim::kSub, {all, elements.Index(part.of_abreast)}), abreast);
+  }
+  const fusion::Element* begin = elements.Apply(Prim::kMul, {elements.Index(part.number), elements.Extent(cut.length)});
+  const fusion::Element* left = elements.Apply(Prim::kSub, {all, begin});
   const fusion::Element* own = elements.Apply(Prim::kMin, {left, elements.Extent(length)});
   const ir::Expr* others = pool.Const(1);
   for (size_t i = 0; i < phase.loops.size(); ++i) {
@@ -180,13 +290,13 @@ const fusion::Element* PartsLaunch::CountOfPart(const Phase& phase, const Cut& c
 
 void PartsLaunch::ReduceParts(const Together& phases) {
   ir::ExprPool& pool = builder_.nest().exprs;
-  fusion::ElementBuilder& elements = builder_.nest().elements;
   const Cut cut = CutOf(phases);
-  const int part = builder_.NewVariable();
-  const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part)), cut.length);
+  const Part part = NewPart(cut);
+  const ir::Expr* begin = pool.Mul(pool.Symbol(VariableSymbol(part.number)), cut.length);
   const auto cut_to = [&](Phase phase, const ir::Expr* length) {
     Loop& loop = phase.loops[cut.loop];
-    loop = {loop.variable, begin, pool.Min(pool.Add(begin, length), loop.end)};
+    const ir::Expr* steps = pool.CeilDiv(loop.end, pool.Const(cut.abreast));
+    loop = {loop.variable, begin, pool.Min(pool.Add(begin, length), steps)};
     return phase;
   };
   const Phase& whole = region_.phases[phases.first];
@@ -194,8 +304,8 @@ void PartsLaunch::ReduceParts(const Together& phases) {
   Phase first = cut_to(whole, cut.length), head = cut_to(whole, head_length), second;
   head.accumulators.clear();
   head.stores.clear();
-  std::vector<std::pair<Accumulator, const fusion::Element*>> results;  // With null: the accumulator's own.
-  for (const Accumulator& accumulator : whole.accumulators) results.emplace_back(accumulator, nullptr);
+  std::vector<Result> results;
+  for (const Accumulator& accumulator : whole.accumulators) results.push_back({accumulator, nullptr});
   if (phases.second) {
     second = cut_to(region_.phases[*phases.second], cut.length);
     const auto paired = PairedOf(builder_, region_, phases.first, *phases.second);
@@ -205,7 +315,7 @@ void PartsLaunch::ReduceParts(const Together& phases) {
       const Paired& pair = (*paired)[k];
       if (pair.center == nullptr) {
         second.accumulators.push_back(all[k]);
-        results.emplace_back(all[k], nullptr);
+        results.push_back({all[k], nullptr});
         continue;
       }
       const DType dtype = all[k].dtype;
@@ -214,32 +324,31 @@ void PartsLaunch::ReduceParts(const Together& phases) {
                            CountOfPart(whole, cut, part, cut.length, dtype));
       head.accumulators.push_back(own.head);
       first.accumulators.insert(first.accumulators.end(), std::begin(own.shifted), std::end(own.shifted));
-      results.emplace_back(all[k], own.result);
+      results.push_back({all[k], own.result});
     }
   }
-  region_.grid.insert(region_.grid.begin(), {part, pool.Const(0), cut.parts});
-
+  std::vector<Phase> cut_phases;
+  if (!head.accumulators.empty()) cut_phases.push_back(std::move(head));
+  cut_phases.push_back(std::move(first));
+  if (!second.accumulators.empty() || !second.stores.empty()) cut_phases.push_back(std::move(second));
+  LayAbreast(whole, cut, part, cut_phases, results);
+  const std::vector<Loop> loops = LoopsOver(part, cut);
   Phase last;
   for (const auto& [accumulator, result] : results) {
     std::vector<ir::Axis> axes = ir::ValueAxes(*accumulator.value->type);
-    axes.insert(axes.begin(), {ir::AxisKind::kIteration, cut.parts});
-    std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
-    index.insert(index.begin(), elements.Index(part));
-    last.stores.push_back(Make(accumulator, std::move(axes), std::move(index), result));
+    for (size_t i = loops.size(); i-- > 0;) axes.insert(axes.begin(), {ir::AxisKind::kIteration, loops[i].end});
+    last.stores.push_back(
+        Make(accumulator, std::move(axes), IndexOf(part, builder_.RowIndex(accumulator.value)), result));
   }
-  region_.phases.clear();
-  if (!head.accumulators.empty()) region_.phases.push_back(std::move(head));
-  region_.phases.push_back(std::move(first));
-  if (!second.accumulators.empty() || !second.stores.empty()) region_.phases.push_back(std::move(second));
+  region_.grid.insert(region_.grid.begin(), loops.begin(), loops.end());
+  region_.phases = std::move(cut_phases);
   region_.phases.push_back(std::move(last));
 }
 
 void PartsLaunch::CombineParts(const Together& phases, std::span<const Kept> parts, bool is_last, bool keep) {
-  ir::ExprPool& pool = builder_.nest().exprs;
   fusion::ElementBuilder& elements = builder_.nest().elements;
   const Cut cut = CutOf(phases);
-  const int part = builder_.NewVariable();
-  const ir::Expr* count = ir::ValueAxes(*parts[0].value->type)[0].extent;
+  const Part part = NewPart(cut);
   const auto is_one = [&](size_t p) { return p == phases.first || (phases.second && p == *phases.second); };
   bool read_later = keep;
   for (size_t p = 0; p < region_.phases.size(); ++p) {
@@ -252,14 +361,14 @@ void PartsLaunch::CombineParts(const Together& phases, std::span<const Kept> par
   size_t next = 0;
   const auto combine = [&](size_t p, const auto& body_of) {
     Phase phase = region_.phases[p];
-    phase.loops = {{part, pool.Const(0), pool.Import(count)}};
+    phase.loops = LoopsOver(part, cut);
     phase.stores.clear();  // The first launch made them.
     for (size_t k = 0; k < phase.accumulators.size(); ++k) {
       Accumulator& accumulator = phase.accumulators[k];
       std::vector<const fusion::Element*> index = builder_.RowIndex(accumulator.value);
       if (read_later) last.stores.push_back(Make(accumulator, ir::ValueAxes(*accumulator.value->type), index));
-      index.insert(index.begin(), elements.Index(part));
-      accumulator.body = body_of(k, accumulator, elements.MakeLoad(Use(parts[next++]), index));
+      accumulator.body =
+          body_of(k, accumulator, elements.MakeLoad(Use(parts[next++]), IndexOf(part, std::move(index))));
     }
     together.push_back(std::move(phase));
   };

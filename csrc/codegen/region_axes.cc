@@ -75,7 +75,7 @@ class Layout {
 
   void AddRange(const Loop& loop) {
     ir::ExprPool& pool = builder_.nest().exprs;
-    math_.SetRange(loop.variable, loop.begin, pool.Sub(loop.end, pool.Const(1)));
+    math_.WidenRange(loop.variable, loop.begin, pool.Sub(loop.end, pool.Const(1)));
     order_.push_back(loop.variable);
   }
 

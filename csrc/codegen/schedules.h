@@ -66,15 +66,36 @@ class PartsLaunch {
   const std::vector<Kept>& made() const { return made_; }
 
  private:
-  // Where a phase's loops are cut: loop number `loop` into `parts` of `length`.
+  // Where a phase's loops are cut: loop number `loop` into `parts` of `length` times `abreast` trips: results are apart
+  // for each of those that are a multiple of `abreast` apart.
   struct Cut {
     size_t loop = 0;
     const ir::Expr* parts = nullptr;
     const ir::Expr* length = nullptr;
+    int64_t abreast = 1;
   };
   Cut CutOf(const Together& phases);
-  // The elements of part number `part`, as a number of `dtype`: of the first `length` of the cut loop's trips in it.
-  const fusion::Element* CountOfPart(const Phase& phase, const Cut& cut, int part, const ir::Expr* length, DType dtype);
+  int64_t AbreastOf(const Together& phases);
+  // Variables of a part: its number, and which of the trips abreast; -1: there is one.
+  struct Part {
+    int number = -1;
+    int of_abreast = -1;
+  };
+  Part NewPart(const Cut& cut);
+  std::vector<Loop> LoopsOver(const Part& part, const Cut& cut) const;
+  // The index of what is kept of it: the part's, and `index`.
+  std::vector<const fusion::Element*> IndexOf(const Part& part, std::vector<const fusion::Element*> index) const;
+  // The elements of a part, as a number of `dtype`: of the first `length` of the cut loop's trips in it.
+  const fusion::Element* CountOfPart(const Phase& phase, const Cut& cut, const Part& part, const ir::Expr* length,
+                                     DType dtype);
+  // What a launch keeps of a part: `element`, the accumulator's result where that is null.
+  struct Result {
+    Accumulator accumulator;
+    const fusion::Element* element = nullptr;
+  };
+  // The phases, in their order, and results where trips lie abreast.
+  void LayAbreast(const Phase& whole, const Cut& cut, const Part& part, std::vector<Phase>& phases,
+                  std::vector<Result>& results);
   // What phases that only store make of results alone, at some cost: the same in each launch.
   std::vector<const fusion::Element*> RowElements() const;
   const ir::Value* Use(const Kept& kept);

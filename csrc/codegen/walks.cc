@@ -13,6 +13,7 @@ constexpr Walks kCores = {.full_items = 64,
                           .long_trips_again = 4096,
                           .long_row_again = 262144,  // Below, 1 MiB of float32, it is in the thread's own cache.
                           .long_row_alone = 32768,   // One core would work, and all others wait.
+                          .short_columns = 16,
                           .long_part_again = 16384,  // 64 KiB of float32.
                           .rows_min = 16,            // Fewer would write as much as they read.
                           .row_parts_max = 64,

@@ -32,6 +32,8 @@ struct Walks {
   // the same range follow; a row is contiguous; `alone`: it is the only one.
   int64_t long_trips = 0, long_row = 0;
   int64_t long_trips_again = 0, long_row_again = 0, long_row_alone = 0;
+  // Fewer columns that are kept, side by side, are no vectors: rows of them are taken several abreast. 0: never.
+  int64_t short_columns = 0;
   int64_t long_part_again = 0;     // Elements of a part, read twice, that are still near the second time.
   bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
 

@@ -15,13 +15,15 @@ void Dependences::StartRegion(const Region& region) {
 }
 
 void Dependences::EnterRange(int variable, const Expr* first, const Expr* last) {
+  if (!outer_range_) outer_range_ = math_.RangeOf(variable);
   math_.ResetRange(variable, first, math_.pool().Sub(last, math_.pool().Const(1)));
   epoch_ = num_epochs_++;
   element_variables_.clear();
 }
 
-void Dependences::LeaveRange(int variable, const Expr* first, const Expr* last) {
-  math_.ResetRange(variable, first, math_.pool().Sub(last, math_.pool().Const(1)));
+void Dependences::LeaveRange(int variable) {
+  math_.ResetRange(variable, outer_range_->low, outer_range_->high);
+  outer_range_.reset();
   epoch_ = 0;
   element_variables_.clear();
 }

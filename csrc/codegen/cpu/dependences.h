@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -35,7 +36,7 @@ class Dependences {
   // While `variable` lies in [first, last) alone, conditions are decided otherwise than in its whole range, in which it
   // is again after that.
   void EnterRange(int variable, const ir::Expr* first, const ir::Expr* last);
-  void LeaveRange(int variable, const ir::Expr* first, const ir::Expr* last);
+  void LeaveRange(int variable);
   int epoch() const { return epoch_; }  // Another one in every range; 0 in none.
 
   // Sets of variables: Scopes::BitOf.
@@ -57,6 +58,7 @@ class Dependences {
   std::unordered_map<const ir::Expr*, uint64_t> expr_variables_;
   std::unordered_map<const Element*, uint64_t> element_variables_;
   GuardTable guards_;
+  std::optional<IndexMath::Range> outer_range_;
   int epoch_ = 0;
   int num_epochs_ = 1;
 };

@@ -70,9 +70,12 @@ Status ElementEmitter::StartRegion(const Region& region) {
   results_.clear();
   scopes_.StartRegion();
   const auto add = [&](const Loop& loop) {
-    if (!scopes_.AddVariable(loop.variable)) return;  // Another phase's.
     const ir::Expr* last = pool_.Sub(pool_.Import(loop.end), pool_.Const(1));
-    math_.SetRange(loop.variable, pool_.Import(loop.begin), last);
+    if (scopes_.AddVariable(loop.variable)) {
+      math_.SetRange(loop.variable, pool_.Import(loop.begin), last);
+    } else {  // Another phase's, too.
+      math_.WidenRange(loop.variable, pool_.Import(loop.begin), last);
+    }
   };
   std::ranges::for_each(region.grid, add);
   std::ranges::for_each(region.serial, add);

@@ -53,7 +53,7 @@ void VectorLoops::EmitPhase(const Phase& phase, const Loop& loop, Vectors vector
     to = i + 2 == cuts.size() ? last : pool.Min(last, to);
     Emit(loop.variable, from, to, vectors, body);
   }
-  elements_.dependences().LeaveRange(loop.variable, first, last);
+  elements_.dependences().LeaveRange(loop.variable);
 }
 
 void VectorLoops::Enter(int variable, const Vectors& vectors, const V& first) {

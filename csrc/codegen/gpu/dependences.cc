@@ -17,9 +17,11 @@ void Dependences::StartRegion(const Region& region) {
   accumulated_.clear();
   ir::ExprPool& pool = math_.pool();
   const auto add = [&](const Loop& loop) {
-    if (std::ranges::find(variables_, loop.variable) != variables_.end()) return;
+    const ir::Expr *begin = pool.Import(loop.begin), *last = pool.Sub(pool.Import(loop.end), pool.Const(1));
+    if (std::ranges::find(variables_, loop.variable) != variables_.end())
+      return math_.WidenRange(loop.variable, begin, last);  // Another phase's, too.
     variables_.push_back(loop.variable);
-    math_.SetRange(loop.variable, pool.Import(loop.begin), pool.Sub(pool.Import(loop.end), pool.Const(1)));
+    math_.SetRange(loop.variable, begin, last);
   };
   for (const Loop& loop : region.grid) add(loop);
   for (const Loop& loop : region.serial) add(loop);

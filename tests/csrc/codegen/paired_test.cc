@@ -114,6 +114,35 @@ TEST(Paired, PartsMayBeginElsewhereOrBeConstant) {
   }
 }
 
+// Conditions on places hold in the head of a part, and not behind it: the elements before the last ones are padding.
+TEST(Paired, PaddedAndJoinedRanges) {
+  for (const std::string dtype : {"f32", "f64"}) {
+    const std::string text = Cat("fusion @f(%x: ", dtype, "[i0], %z: ", dtype, R"([5]) {
+      %p = pad(%x) {widths=[70, 3], value=2.0}
+      %y = cat(%p, %z) {axis=0}
+      %n = extent() {value=i0 + 78}
+      %s = sum(%y) {axes=[0], keepdim=true, dtype=null}
+      %m = truediv(%s, %n)
+      %d = sub(%y, %m)
+      %dd = mul(%d, %d)
+      %q = sum(%dd) {axes=[0], keepdim=true, dtype=null}
+      %v = truediv(%q, %n)
+      %h = max(%y) {axes=[0], keepdim=true, dtype=null}
+      %b = sub(%y, %h)
+      %e = exp(%b)
+      %l = sum(%e) {axes=[0], keepdim=true, dtype=null}
+      return %v, %l
+    })");
+    for (const int n : {40001, 65536, 3}) {
+      CheckProgram(text, {{"i0", n}}, 13, false, {{"i0", n}});
+      CheckProgram(text, {{"i0", n}}, 14, false, {{"i0", 50000}});
+    }
+    std::string known = text;
+    for (size_t at = known.find("i0"); at != std::string::npos; at = known.find("i0")) known.replace(at, 2, "40001");
+    CheckProgram(known, {}, 15);
+  }
+}
+
 TEST(Paired, SoftmaxOfInfinities) {
   for (const int n : {40000, 70001, 1}) {
     for (const std::string dtype : {"f32", "f64"}) {

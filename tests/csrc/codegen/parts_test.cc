@@ -46,6 +46,16 @@ TEST(Parts, GoAlongWhatIsReadContiguously) {
             "for each of (%4 in 0..64, %1 in 0..6): | for (%3 in 4096*%4..min(262144, 4096*%4 + 4096)):");
 }
 
+// Rows of a few columns, sixteen of them abreast: one loop over 48 elements that lie side by side.
+TEST(Parts, RowsOfAFewColumnsLieAbreast) {
+  EXPECT_EQ(FirstLoops("%x: f32[i0, 3]) {\n"
+                       "  %s: f32[r:i0, 3] = sum(%x) {axes=[0], keepdim=false, dtype=null}\n"
+                       "  return %s\n",
+                       {{"i0", 1000000}}),
+            "for each of (%2 in 0..64), columns (%0 in 0..48): | for (%1 in %2*ceildiv(ceildiv(i0, 16), 64).."
+            "min(i0 / 16, min(ceildiv(i0, 16), %2*ceildiv(ceildiv(i0, 16), 64) + ceildiv(ceildiv(i0, 16), 64)))):");
+}
+
 // A norm, and what is divided by it: alone a row is cut from 32768 elements on, beside others from 262144.
 TEST(Parts, OneRowIsCutEarlier) {
   const auto divided = [](const std::string& shape, const std::string& axis) {

@@ -34,6 +34,26 @@ TEST(Reduction, EveryKindAndType) {
   }
 }
 
+// Long sums of rows of a few columns, several rows abreast: rows that do not fill the last step, plans for other sizes,
+// and what is reduced with them.
+TEST(Reduction, RowsOfAFewColumnsAbreast) {
+  const auto of = [](const std::string& type, const std::string& kind, const std::string& axes) {
+    return Cat("fusion @f(%x: ", type, ") {\n  %f = cast(%x) {dtype=f32}\n  %a = sigmoid(%f)\n  %s = ", kind,
+               "(%a) {axes=[", axes, "], keepdim=false, dtype=null}\n  %t = sum(%f) {axes=[", axes,
+               "], keepdim=false, dtype=null}\n  %y = mul(%s, %s)\n  return %s, %y, %t\n}");
+  };
+  for (const int n : {16403, 7, 0}) {
+    for (const int m : {1, 2, 3, 15}) {
+      const SymbolValues symbols = {{"i0", n}, {"i1", m}};
+      CheckProgram(of(Cat("bf16[i0, ", m, "]"), "sum", "0"), symbols, 4, false, {{"i0", n}});
+      CheckProgram(of("f32[i0, i1]", "prod", "0"), symbols, 5, false, {{"i0", 30000}, {"i1", 3}});
+    }
+    const SymbolValues symbols = {{"i0", n}};
+    if (n > 0) CheckProgram(of("f32[2, i0, 3]", "max", "1"), symbols, 6, true, {{"i0", 30000}});
+    if (n > 0) CheckProgram(of("f16[2, i0, 3]", "min", "0, 1"), symbols, 7);
+  }
+}
+
 TEST(Reduction, NaNAndInfinityGoThrough) {
   for (const std::string kind : {"sum", "max", "min"}) {
     for (const int axis : {0, 1}) {

@@ -407,6 +407,26 @@ TEST(Emulated, Normalizations) {
   programs.Check();
 }
 
+// In parts, where conditions on places hold in the head of a part and not behind it.
+TEST(Emulated, VariancesInParts) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(15);
+  for (const std::string axis : {"0", "1"}) {
+    for (const int n : {20000, 20003, 33000}) {
+      const std::string type = axis == "0" ? "bf16[i0, 8]" : "f32[3, i0]";
+      const std::string widths = axis == "0" ? "70, 5, 0, 0" : "0, 0, 70, 5";
+      programs.Add(Cat("fusion @f(%x: ", type, ") {\n  %p = pad(%x) {widths=[", widths, "], value=2.0}\n",
+                       "  %f = cast(%p) {dtype=f32}\n  %n = extent() {value=i0 + 75}\n  %s = sum(%f) {axes=[", axis,
+                       "], keepdim=true, dtype=null}\n  %m = truediv(%s, %n)\n  %d = sub(%f, %m)\n",
+                       "  %dd = mul(%d, %d)\n  %q = sum(%dd) {axes=[", axis,
+                       "], keepdim=true, dtype=null}\n  %v = truediv(%q, %n)\n  %r = rsqrt(%v)\n  %y = mul(%d, %r)\n",
+                       "  return %y, %v\n}"),
+                   {{"i0", n}});
+    }
+  }
+  programs.Check();
+}
+
 // Rows of few vectors, a thread for each of them.
 TEST(Emulated, ShortRowsInVectors) {
   SKIP_WITHOUT_COMPILER();
