@@ -20,6 +20,7 @@ constexpr Walks kCores = {.full_items = 64,
                           .cuts_columns = true,
                           .keeps_invariants = true,
                           .reduces_rows_in_order = true,
+                          .short_row = 8,  // A vector of float32.
                           .splits_at_conditions = true,
                           .lays_out_loops = true};
 
