@@ -88,7 +88,7 @@ def steps(args: argparse.Namespace) -> list[Step]:
         overlap("overlap", 150, *peer, "--sizes", *(SIZES if on_gpu else ["64x64x128"])),
         collectives("small", 40, "--types", "allreduce", "--sizes", *SMALL),
         Step("layer", 240, [*layer, *kept("layer")]),
-        Step("faults", 90, [*client, here / "faults.py", "--devices", devices, "--only", *args.faults]),
+        Step("faults", 240, [*client, here / "faults.py", "--devices", devices, "--only", *args.faults]),
         collectives("large", 60, "--sizes", *LARGE),
         grid._replace(on_cpus=False),
     ]

@@ -210,23 +210,13 @@ void CutColumns(NestBuilder& builder, Region& region) {
 }  // namespace
 
 bool RowsInOrderPay(NestBuilder& builder) {
+  if (TakesRowsAbreast(builder)) return false;
   ir::ExprPool& pool = builder.nest().exprs;
-  const Reduction& reduction = builder.structure().reductions.front();
-  const ir::Expr *rows = pool.Const(1), *columns = rows, *others = rows;
-  const std::span<const int> domain = builder.classes().Of(reduction.op->operands[0]);
-  for (size_t i = domain.size(); i-- > 0;) {
-    if (domain[i] < 0) continue;
-    const bool is_reduced = std::ranges::find(reduction.reduced, domain[i]) != reduction.reduced.end();
-    const ir::Expr*& product = is_reduced ? rows : rows->IsConst(1) ? columns : others;
-    product = pool.Mul(product, pool.Import(builder.classes().Extent(domain[i])));
+  const ir::Expr* rows = pool.Const(1);
+  for (const int axis : builder.structure().reductions.front().reduced) {
+    rows = pool.Mul(rows, pool.Import(builder.classes().Extent(axis)));
   }
-  const Walks walks = WalksOf(builder.target());
-  SizeFacts& facts = builder.facts();
-  // Long sums of rows of a few columns are made in parts, of several rows abreast.
-  if (!facts.AtLeast(columns, walks.short_columns, true) && !facts.AtLeast(others, walks.few_items, true) &&
-      facts.AtLeast(rows, walks.long_trips, true))
-    return false;
-  return facts.AtLeast(rows, kRowsThatPay, true);
+  return builder.facts().AtLeast(rows, kRowsThatPay, true);
 }
 
 namespace {

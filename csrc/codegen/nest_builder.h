@@ -25,6 +25,7 @@ class NestBuilder {
   LoopNest& nest() { return *nest_; }
   const Structure& structure() const { return structure_; }
   const AxisClasses& classes() const { return classes_; }
+  const segment::GroupView& group() const { return group_; }
   const Target& target() const { return target_; }
   SizeFacts& facts() { return facts_; }
 

@@ -117,6 +117,35 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
          facts.AtLeast(longest, LongTrips(builder, again, blocks->IsConst(1)), true);
 }
 
+bool TakesRowsAbreast(NestBuilder& builder) {
+  const Walks walks = WalksOf(builder.target());
+  if (walks.short_columns == 0) return false;
+  const Reduction& reduction = builder.structure().reductions.front();
+  const auto is_reduced = [&](int axis) {
+    return std::ranges::find(reduction.reduced, axis) != reduction.reduced.end();
+  };
+  const auto varying_of = [&](const ir::Value* value) {
+    std::vector<int> varying;
+    std::ranges::copy_if(builder.classes().Of(value), std::back_inserter(varying), [](int axis) { return axis >= 0; });
+    return varying;
+  };
+  const std::vector<int> domain = varying_of(reduction.op->operands[0]);
+  for (const ir::Value* input : builder.group().inputs) {
+    if (!IsTensor(*input)) continue;
+    const std::vector<int> axes = varying_of(input);
+    if (std::ranges::any_of(axes, is_reduced) && axes != domain) return false;
+  }
+  ir::ExprPool& pool = builder.nest().exprs;
+  const ir::Expr *rows = pool.Const(1), *columns = rows, *others = rows;
+  for (size_t i = domain.size(); i-- > 0;) {
+    const ir::Expr*& product = is_reduced(domain[i]) ? rows : rows->IsConst(1) ? columns : others;
+    product = pool.Mul(product, pool.Import(builder.classes().Extent(domain[i])));
+  }
+  SizeFacts& facts = builder.facts();
+  return !facts.AtLeast(columns, walks.short_columns, true) && !facts.AtLeast(others, walks.few_items, true) &&
+         facts.AtLeast(rows, walks.long_trips, true);
+}
+
 std::vector<size_t> ReducingPhases(const Region& region) {
   std::vector<size_t> phases;
   for (size_t p = 0; p < region.phases.size(); ++p) {
@@ -169,7 +198,7 @@ PartsLaunch::Cut PartsLaunch::CutOf(const Together& phases) {
 // How many trips are taken abreast, that what they read is as long as several vectors: of rows of a few columns.
 int64_t PartsLaunch::AbreastOf(const Together& phases) {
   const int64_t short_row = WalksOf(builder_.target()).short_columns;
-  if (short_row == 0 || region_.grid.empty() || ReducesInnermost(builder_)) return 1;
+  if (short_row == 0 || region_.grid.empty() || ReducesInnermost(builder_) || !TakesRowsAbreast(builder_)) return 1;
   for (const size_t p : {phases.first, phases.second.value_or(phases.first)}) {
     const Phase& phase = region_.phases[p];
     const auto is_float = [](const Accumulator& a) { return IsFloat(a.dtype); };
@@ -177,7 +206,6 @@ int64_t PartsLaunch::AbreastOf(const Together& phases) {
       return 1;
   }
   const ir::Expr* columns = region_.grid.back().end;
-  if (builder_.facts().AtLeast(columns, short_row, true)) return 1;
   if (!columns->IsConst()) return short_row;
   const auto rows = static_cast<uint64_t>(kElementsAbreast / std::max<int64_t>(columns->value, 1));
   return static_cast<int64_t>(std::bit_floor(rows));

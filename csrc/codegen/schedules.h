@@ -18,6 +18,10 @@ void AddPointwiseRegions(NestBuilder& builder, const std::vector<const ir::Value
 // conditions are decided by which functions are computed or not.
 std::vector<Region> InPieces(NestBuilder& builder, Region region);
 
+// Whether rows of a few columns are taken several abreast: long sums over them, of tensors that all lie as they are
+// reduced.
+bool TakesRowsAbreast(NestBuilder& builder);
+
 // reduction.cc: all reductions of the group and the outputs that go with them, in one region without a
 // decision about vectors.
 Region MakeReductionRegion(NestBuilder& builder);
