@@ -172,11 +172,12 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
   }
   if (!per_row.empty()) storing.push_back(per_row.front());
   if (storing.empty()) return {};
+  const bool has_row_elements = std::ranges::any_of(results, [](const Kept& kept) { return kept.row_element >= 0; });
   const auto store = [&](PartsLaunch& l, size_t i) {
     if (region.phases[storing[i]].loops.empty()) {
       l.StoreRows();
     } else {
-      l.StorePoints(storing[i]);
+      l.StorePoints(storing[i], has_row_elements);
     }
   };
   return launch(storing.size(), store).status();

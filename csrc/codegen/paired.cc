@@ -55,7 +55,9 @@ std::optional<std::vector<Paired>> PairedOf(NestBuilder& builder, const Region& 
     for (const Accumulator& accumulator : region.phases[p].accumulators)
       (p == first ? made : elsewhere).insert(accumulator.value);
   }
-  if (std::ranges::any_of(other.stores, [&](const Store& s) { return builder.Reads(s.value, made); })) return {};
+  std::set<const ir::Value*> all_made = made;
+  all_made.insert(elsewhere.begin(), elsewhere.end());
+  if (std::ranges::any_of(other.stores, [&](const Store& s) { return builder.Reads(s.value, all_made); })) return {};
   std::vector<Paired> all;
   for (const Accumulator& accumulator : other.accumulators) {
     const bool is_float = accumulator.dtype == DType::kFloat32 || accumulator.dtype == DType::kFloat64;
@@ -93,7 +95,7 @@ Deviations DeviationsOfPart(NestBuilder& builder, const Accumulator& first, cons
   made.shifted[1] = sum_of(elements.Apply(Prim::kMul, {deviation, deviation}));
   const Element* shift = result_of(made.shifted[0]);
   const Element* at_least_1 = elements.Apply(Prim::kMax, {count, elements.Float(dtype, 1)});
-  const Element* less = elements.Apply(Prim::kDiv, {elements.Apply(Prim::kMul, {shift, shift}), at_least_1});
+  const Element* less = elements.Apply(Prim::kMul, {shift, elements.Apply(Prim::kDiv, {shift, at_least_1})});
   const Element* squares = elements.Apply(Prim::kSub, {result_of(made.shifted[1]), less});
   made.result = elements.Apply(Prim::kMax, {squares, elements.Float(dtype, 0)});  // Rounding may leave less.
   return made;
@@ -103,19 +105,21 @@ const Element* TermOfPart(NestBuilder& builder, const Paired& paired, const Accu
                           const Element* first_part, const Element* second_part, const Element* count) {
   fusion::ElementBuilder& elements = builder.nest().elements;
   const DType dtype = second.dtype;
-  if (paired.center != nullptr) {  // An empty part adds 0 / 1.
+  const Element* zero = elements.Float(dtype, 0);
+  // A part of nothing adds nothing, though the whole be infinite.
+  const auto of_elements = [&](const Element* term) {
+    return elements.Select(elements.Apply(Prim::kGt, {count, zero}), term, zero);
+  };
+  if (paired.center != nullptr) {
     const Element* off = elements.Apply(Prim::kSub, {first_part, elements.Apply(Prim::kMul, {count, paired.center})});
-    const Element* at_least_1 = elements.Apply(Prim::kMax, {count, elements.Float(dtype, 1)});
-    const Element* shift = elements.Apply(Prim::kDiv, {elements.Apply(Prim::kMul, {off, off}), at_least_1});
-    return elements.Apply(Prim::kAdd, {second_part, shift});
+    const Element* shift = elements.Apply(Prim::kMul, {off, elements.Apply(Prim::kDiv, {off, count})});
+    return of_elements(elements.Apply(Prim::kAdd, {second_part, shift}));
   }
   // A part of nothing but -inf has a sum of NaN, and counts for nothing beside others: the exponential is 0.
   const Element* least = elements.Float(dtype, -std::numeric_limits<double>::infinity());
-  const Element* sum =
-      elements.Select(elements.Apply(Prim::kGt, {first_part, least}), second_part, elements.Float(dtype, 0));
-  const Element* whole = second.body->args[0]->args[1];
-  return elements.Apply(Prim::kMul,
-                        {sum, elements.Apply(Prim::kExp, {elements.Apply(Prim::kSub, {first_part, whole})})});
+  const Element* sum = elements.Select(elements.Apply(Prim::kGt, {first_part, least}), second_part, zero);
+  const Element* below = elements.Apply(Prim::kSub, {first_part, second.body->args[0]->args[1]});
+  return of_elements(elements.Apply(Prim::kMul, {sum, elements.Apply(Prim::kExp, {below})}));
 }
 
 }  // namespace hir::codegen

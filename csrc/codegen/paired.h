@@ -26,8 +26,8 @@ struct Paired {
   const fusion::Element* center = nullptr;  // That its body has deviations from; null: it is a sum of exponentials.
 };
 
-// Of each accumulator of phase `second`, in their order. Nothing where one of them, or a store of that phase, reads
-// what phase `first` accumulates in another way.
+// Of each accumulator of phase `second`, in their order. Nothing where one of them reads what phase `first` accumulates
+// in another way, or a store of that phase reads results.
 std::optional<std::vector<Paired>> PairedOf(NestBuilder& builder, const Region& region, size_t first, size_t second);
 
 // What a part accumulates for deviations, over `head`, its first elements, `head_count` of them (of the accumulator's

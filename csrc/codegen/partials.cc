@@ -17,6 +17,7 @@
 // once: an expression of the sizes, so one plan serves all that are few. Parts that are read twice are more.
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -300,10 +301,15 @@ const fusion::Element* PartsLaunch::CountOfPart(const Phase& phase, const Cut& c
   ir::ExprPool& pool = builder_.nest().exprs;
   const ir::Expr* end = phase.loops[cut.loop].end;
   const fusion::Element* all = elements.Extent(end);
-  if (cut.abreast > 1) {
-    const fusion::Element* abreast = elements.Int(DType::kInt64, cut.abreast);
-    all = elements.Extent(pool.Add(end, pool.Const(cut.abreast - 1)));
-    all = elements.DividePlace(Prim::kDiv, elements.Apply(Prim::kSub, {all, elements.Index(part.of_abreast)}), abreast);
+  if (cut.abreast > 1) {  // By where the first element lies, as in LayAbreast.
+    const Loop& column = region_.grid.back();
+    const ir::Expr* step = pool.Mul(pool.Const(cut.abreast), column.end);  // Elements from one trip to the next.
+    const ir::Expr* beyond = pool.Add(pool.Mul(end, column.end), pool.Sub(step, pool.Const(1)));
+    const fusion::Element* place = elements.Apply(
+        Prim::kAdd, {elements.Apply(Prim::kMul, {elements.Index(part.of_abreast), elements.Extent(column.end)}),
+                     elements.Index(column.variable)});
+    all = elements.DividePlace(Prim::kDiv, elements.Apply(Prim::kSub, {elements.Extent(beyond), place}),
+                               elements.Extent(step));
   }
   const fusion::Element* begin = elements.Apply(Prim::kMul, {elements.Index(part.number), elements.Extent(cut.length)});
   const fusion::Element* left = elements.Apply(Prim::kSub, {all, begin});
@@ -380,7 +386,7 @@ void PartsLaunch::CombineParts(const Together& phases, std::span<const Kept> par
   const auto is_one = [&](size_t p) { return p == phases.first || (phases.second && p == *phases.second); };
   bool read_later = keep;
   for (size_t p = 0; p < region_.phases.size(); ++p) {
-    read_later = read_later || (!is_one(p) && !region_.phases[p].loops.empty());
+    read_later = read_later || (p > phases.first && !is_one(p) && !region_.phases[p].loops.empty());
   }
   std::optional<std::vector<Paired>> paired;
   if (phases.second) paired = PairedOf(builder_, region_, phases.first, *phases.second);
@@ -428,8 +434,8 @@ void PartsLaunch::StoreRows() {
   std::erase_if(region_.phases, [](const Phase& phase) { return !phase.loops.empty(); });
 }
 
-void PartsLaunch::StorePoints(size_t p) {
-  row_elements_ = RowElements();
+void PartsLaunch::StorePoints(size_t p, bool reads_row_elements) {
+  if (reads_row_elements) row_elements_ = RowElements();
   Phase phase = std::move(region_.phases[p]);
   std::vector<Loop> loops = std::move(phase.loops);
   loops.insert(loops.begin(), region_.grid.begin(), region_.grid.end());
@@ -452,16 +458,19 @@ Region PartsLaunch::Finish(std::span<const Kept> results) {
   for (const Phase& phase : region_.phases) {
     for (const Accumulator& accumulator : phase.accumulators) own.insert(accumulator.value);
   }
+  std::map<NestBuilder::Source, std::vector<const Kept*>> by_source;
+  for (const Kept& kept : results) by_source[kept.source].push_back(&kept);
   std::unordered_map<const ir::Value*, const Kept*> known;
   std::unordered_map<const fusion::Element*, std::pair<const Kept*, const ir::Value*>> of_rows;
   for (const auto& [phase, accumulators] : builder_.accumulators()) {
     for (const Accumulator& accumulator : accumulators) {
-      for (const Kept& kept : results) {
-        if (kept.source != builder_.SourceOf(accumulator.value)) continue;
-        const auto number = static_cast<size_t>(kept.row_element);
-        if (kept.row_element < 0 && !own.contains(accumulator.value)) known[accumulator.value] = &kept;
-        if (kept.row_element >= 0 && number < row_elements_.size())
-          of_rows[row_elements_[number]] = {&kept, accumulator.value};
+      const auto found = by_source.find(builder_.SourceOf(accumulator.value));
+      if (found == by_source.end()) continue;
+      for (const Kept* kept : found->second) {
+        const auto number = static_cast<size_t>(kept->row_element);
+        if (kept->row_element < 0 && !own.contains(accumulator.value)) known[accumulator.value] = kept;
+        if (kept->row_element >= 0 && number < row_elements_.size())
+          of_rows[row_elements_[number]] = {kept, accumulator.value};
       }
     }
   }
@@ -506,7 +515,7 @@ std::vector<const fusion::Element*> PartsLaunch::RowElements() const {
       const Made& of_arg = self(self, arg);
       made.of_results = made.of_results && of_arg.of_results;
       made.reads = made.reads || of_arg.reads;
-      made.cost += of_arg.cost;
+      made.cost = std::min(made.cost + of_arg.cost, kRowElementCost);  // That it is enough is all that is asked.
     }
     return known[e] = made;
   };

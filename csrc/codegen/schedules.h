@@ -60,8 +60,8 @@ class PartsLaunch {
   // The `parts` together: kept where phases follow that loop, or if so told; the last time with what is stored once a
   // row, and what phases that only store make of results alone.
   void CombineParts(const Together& phases, std::span<const Kept> parts, bool is_last, bool keep);
-  // Phase `p`, which stores, point by point.
-  void StorePoints(size_t p);
+  // Phase `p`, which stores, point by point; it reads what the last sums' launch has made of results alone, if told.
+  void StorePoints(size_t p, bool reads_row_elements);
   // The stores of one element a row.
   void StoreRows();
   // Results of earlier launches are read from where they are kept.

@@ -1,5 +1,6 @@
 #include "csrc/codegen/cpu/dependences.h"
 
+#include "csrc/base/check.h"
 #include "csrc/base/text.h"
 
 namespace hir::codegen::cpu {
@@ -15,7 +16,9 @@ void Dependences::StartRegion(const Region& region) {
 }
 
 void Dependences::EnterRange(int variable, const Expr* first, const Expr* last) {
+  HIR_CHECK(!outer_range_ || outer_variable_ == variable);  // Ranges do not nest.
   if (!outer_range_) outer_range_ = math_.RangeOf(variable);
+  outer_variable_ = variable;
   math_.ResetRange(variable, first, math_.pool().Sub(last, math_.pool().Const(1)));
   epoch_ = num_epochs_++;
   element_variables_.clear();

@@ -58,7 +58,8 @@ class Dependences {
   std::unordered_map<const ir::Expr*, uint64_t> expr_variables_;
   std::unordered_map<const Element*, uint64_t> element_variables_;
   GuardTable guards_;
-  std::optional<IndexMath::Range> outer_range_;
+  std::optional<IndexMath::Range> outer_range_;  // Of outer_variable_, while it has another.
+  int outer_variable_ = -1;
   int epoch_ = 0;
   int num_epochs_ = 1;
 };

@@ -32,7 +32,6 @@ constexpr int kVectorsInFlight = 8;
 constexpr int64_t kBytesInFlight = 16 * kVectorsInFlight;
 constexpr int64_t kBytesOfNarrow = 32768;  // Of a CTA: half of what it has on its way in vectors of 16 bytes.
 constexpr int kVectorsHeld = 12;           // Of 4 registers each.
-constexpr int64_t kVectorsOfTwo = 4;       // So few that two CTAs of a multiprocessor have registers for them.
 constexpr int64_t kFewSteps = 4;           // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.
@@ -122,24 +121,23 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   if (!is_constant) s.unroll = s.unroll < most && !is_pair ? 1 : most;
   s.ahead = is_constant && s.lanes == 1 && trips <= kFewSteps * height * s.unroll;
   s.stream = LoopingPhases(region) == 1;
-  // Read once, where few vectors a thread hold all rows, of which there are as many in every block. (Of one tensor of
-  // any sizes, 100 x 65536, two readings are faster: 0.015 ms, 0.020. Of two, 112 x 61320, 0.033 and 0.028.)
+  // Read once, where few vectors a thread hold all rows and where that is known.
   const int64_t rows_of_threads = kColumnThreads / kWidthMin;
-  const bool are_alike = std::ranges::all_of(
-      region.phases, [&](const Phase& phase) { return !HasVariable(em.indices.TripsOf(phase.loops)); });
-  if (LoopingPhases(region) > 1 && are_alike && (is_constant || loads > 1) && s.lanes > 1 && trips > height &&
+  const bool is_known = is_constant && std::ranges::all_of(region.phases, [&](const Phase& phase) {
+                          return em.indices.TripsOf(phase.loops)->IsConst();
+                        });
+  if (LoopingPhases(region) > 1 && is_known && s.lanes > 1 && trips > height &&
       trips <= rows_of_threads * kVectorsHeld) {
     s.held = true;
     s.width = kWidthMin;
     s.threads = kColumnThreads;
     s.unroll = static_cast<int>((trips + rows_of_threads - 1) / rows_of_threads);
-    if (!is_constant) s.unroll = s.unroll <= 2 ? 2 : s.unroll <= 4 ? 4 : kVectorsHeld;
   }
   // Narrow vectors: as many bytes on their way by more threads.
   if (is_constant && !few && !s.held && 2 * s.threads <= kThreadsOfTwo && trips >= kLongTrips * height &&
       s.threads * s.unroll * bytes <= kBytesOfNarrow)
     s.threads *= 2;
-  s.ctas_per_sm = s.held && s.unroll * loads > kVectorsOfTwo ? 1 : std::clamp(kThreadsOfTwo / s.threads, 1, 16);
+  s.ctas_per_sm = s.held ? 1 : std::clamp(kThreadsOfTwo / s.threads, 1, 16);
   s.items_per_cta = int64_t{s.width} * s.lanes;
   s.is_packed = !s.held && (is_pair || blocks.Packs(s.width));
   s.is_exact =

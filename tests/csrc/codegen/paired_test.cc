@@ -143,6 +143,38 @@ TEST(Paired, PaddedAndJoinedRanges) {
   }
 }
 
+// What is stored with the second reduction waits for a third one, which is of another range.
+TEST(Paired, StoresWaitForOthers) {
+  CheckProgram(R"(fusion @f(%x: f32[40000], %z: f32[50000]) {
+  %m = max(%x) {axes=[0], keepdim=true, dtype=null}
+  %t = sum(%z) {axes=[0], keepdim=true, dtype=null}
+  %d = sub(%x, %m)
+  %e = exp(%d)
+  %s = sum(%e) {axes=[0], keepdim=true, dtype=null}
+  %y = mul(%x, %t)
+  return %s, %y
+})",
+               {}, 16);
+}
+
+// A sum that is beyond all numbers, parts of nothing (65 elements of 64 parts), and a range of nothing.
+TEST(Paired, PartsOfNothingAddNothing) {
+  const std::string text = R"(fusion @f(%x: f32[i0, 3]) {
+  %n = extent() {value=i0}
+  %far = constant() {value=1e37, dtype=f64}
+  %zero = constant() {value=0.0, dtype=f64}
+  %a = abs(%x)
+  %b = add(%a, %far)
+  %s = sum(%b) {axes=[0], keepdim=true, dtype=null}
+  %d = sub(%b, %s)
+  %dd = mul(%d, %d)
+  %q = sum(%dd) {axes=[0], keepdim=true, dtype=null}
+  %k = truediv(%q, %n)
+  return %q
+})";
+  for (const int n : {65, 4161, 0}) CheckProgram(text, {{"i0", n}}, 17, false, {{"i0", 50000}});
+}
+
 TEST(Paired, SoftmaxOfInfinities) {
   for (const int n : {40000, 70001, 1}) {
     for (const std::string dtype : {"f32", "f64"}) {
