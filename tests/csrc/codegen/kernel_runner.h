@@ -17,6 +17,7 @@
 #include "csrc/base/text.h"
 #include "csrc/codegen/codegen.h"
 #include "csrc/codegen/cpu/cpu.h"
+#include "csrc/codegen/loop_nest.h"
 #include "csrc/device/host/host_kernel.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/fusion/interpret/interpret.h"
@@ -204,6 +205,22 @@ inline Verdict VerdictOf(const std::string& text) {
   std::vector<ir::Op*> ops;
   ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
   return Accepts(segment::MakeGroup(**graph, ops).View(**graph));
+}
+
+// How many launches a plan for all ops of `text` has, and how many regions the first of them.
+struct Counts {
+  size_t launches = 0, regions = 0;
+};
+inline Counts CountsOf(const std::string& text, const Target& target = {}) {
+  const auto graph = ir::Parse(text, fusion::kFusionOps);
+  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+  if (!graph.ok()) return {};
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+  const segment::Group group = segment::MakeGroup(**graph, ops);
+  const auto plan = Plan(group.View(**graph), "k", target, {});
+  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  return plan.ok() ? Counts{plan->launches.size(), plan->nests[0]->regions.size()} : Counts();
 }
 
 // `text`, all its ops as one kernel and as one kernel an op, on inputs of the parameters' shapes under `symbols`, by

@@ -28,17 +28,7 @@ std::string Softmax(const std::string& type, const std::string& axes, const std:
              "], keepdim=true, dtype=null}\n  %y = div(%e, %s)\n  return %y, %s\n}");
 }
 
-size_t Launches(const std::string& text, const Target& target) {
-  const auto graph = ir::Parse(text, fusion::kFusionOps);
-  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-  if (!graph.ok()) return 0;
-  std::vector<ir::Op*> ops;
-  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
-  const segment::Group group = segment::MakeGroup(**graph, ops);
-  const auto plan = Plan(group.View(**graph), "k", target, {});
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
-  return plan.ok() ? plan->launches.size() : 0;
-}
+size_t Launches(const std::string& text, const Target& target) { return CountsOf(text, target).launches; }
 
 TEST(Paired, ReadARangeOnce) {
   const std::string normalised = "  %r = rsqrt(%v)\n  %y = mul(%d, %r)\n";

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "csrc/base/text.h"
-#include "csrc/codegen/loop_nest.h"
 #include "tests/csrc/codegen/kernel_runner.h"
 
 namespace hir::codegen {
@@ -20,17 +19,7 @@ std::string Three(const std::string& a, const std::string& b, const std::string&
              "}\n  %z = mul(%y, %y)\n  return %y, %z\n}");
 }
 
-size_t Regions(const std::string& text, const Target& target = {}) {
-  const auto graph = ir::Parse(text, fusion::kFusionOps);
-  EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-  if (!graph.ok()) return 0;
-  std::vector<ir::Op*> ops;
-  ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
-  const segment::Group group = segment::MakeGroup(**graph, ops);
-  const auto plan = Plan(group.View(**graph), "k", target, {});
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
-  return plan.ok() ? plan->nests[0]->regions.size() : 0;
-}
+size_t Regions(const std::string& text, const Target& target = {}) { return CountsOf(text, target).regions; }
 
 TEST(Pieces, EachTensorHasARegion) {
   EXPECT_EQ(Regions(Three("2, 300", "5, 300", "3, 300", 0)), 3u);
