@@ -20,6 +20,18 @@ bool HasVariable(const ir::Expr* expr) {
   return std::ranges::any_of(symbols, [](std::string_view symbol) { return VariableOf(symbol) >= 0; });
 }
 
+std::vector<int> VariablesOf(const fusion::Element& element) {
+  if (element.kind == fusion::Element::Kind::kIndex) return {static_cast<int>(element.integer)};
+  if (element.kind != fusion::Element::Kind::kExtent) return {};
+  std::vector<std::string_view> symbols;
+  ir::CollectSymbols(element.extent, symbols);
+  std::vector<int> variables;
+  for (const std::string_view symbol : symbols) {
+    if (const int variable = VariableOf(symbol); variable >= 0) variables.push_back(variable);
+  }
+  return variables;
+}
+
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise) {
   const auto value = ir::Evaluate(expr, [&](std::string_view symbol) -> std::optional<int64_t> {
     if (VariableOf(symbol) >= 0) return 0;

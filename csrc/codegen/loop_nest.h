@@ -124,6 +124,10 @@ int VariableOf(std::string_view symbol);
 // Whether one of those is in `expr`.
 bool HasVariable(const ir::Expr* expr);
 
+// The variables that `element` itself names, not those below it: an index names one, and an extent some, which loops
+// that became one have made of several indices.
+std::vector<int> VariablesOf(const fusion::Element& element);
+
 // By the sizes that are known, and in the first iteration of loops; `otherwise` where a symbol is not known.
 int64_t SizeOf(const ir::Expr* expr, const Sizes& sizes, int64_t otherwise);
 

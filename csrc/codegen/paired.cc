@@ -21,8 +21,9 @@ bool IsResultOf(const Element* e, const Accumulator& accumulator) {
 // Whether `e` is the same in all iterations of the loops.
 bool IsInvariant(const Element* e, const std::vector<Loop>& loops, std::set<const Element*>& seen) {
   if (!seen.insert(e).second) return true;
-  if (e->kind == Element::Kind::kIndex && std::ranges::find(loops, e->integer, &Loop::variable) != loops.end())
-    return false;
+  for (const int variable : VariablesOf(*e)) {
+    if (std::ranges::find(loops, variable, &Loop::variable) != loops.end()) return false;
+  }
   return std::ranges::all_of(e->args, [&](const Element* arg) { return IsInvariant(arg, loops, seen); });
 }
 

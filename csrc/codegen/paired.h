@@ -26,12 +26,12 @@ struct Paired {
   const fusion::Element* center = nullptr;  // That its body has deviations from; null: it is a sum of exponentials.
 };
 
-// Of each accumulator of phase `second`, in their order. Nothing where one of them reads what phase `first` accumulates
-// in another way, or a store of that phase reads results.
+// The pairs of all accumulators of phase `second`, in their order. Nothing where one of them reads what phase `first`
+// accumulates in another way, or a store of that phase reads results.
 std::optional<std::vector<Paired>> PairedOf(NestBuilder& builder, const Region& region, size_t first, size_t second);
 
-// What a part accumulates for deviations, over `head`, its first elements, `head_count` of them (of the accumulator's
-// dtype, as `count`), and with the first phase over all; `result` is Q, of their results.
+// The accumulators of a part's deviations: `head` over its first elements, `head_count` of them, and `shifted` over all
+// `count`, beside the first phase's. Counts are of the accumulator's dtype. `result` is Q, made of their results.
 struct Deviations {
   Accumulator head;
   Accumulator shifted[2];

@@ -38,7 +38,8 @@ constexpr int64_t kRowElementCost = 8;  // Of what is computed once a row, in in
 constexpr size_t kRowElementsMax = 8;
 constexpr int64_t kElementsAbreast = 64;  // Eight vectors of float32 with AVX2.
 constexpr int64_t kHeads = 16;            // Of a part: the mean of one is what its deviations are taken from.
-// What softmax along columns reads twice: of a GPU's threads each has 4 vectors; in a core's cache are 1000 columns.
+// The longest part that softmax along columns reads twice: each of a GPU's threads has 4 vectors of it, and a core's
+// cache has 1000 columns.
 constexpr int64_t kPartOfColumnsAgain = 256;
 
 // Where a reduction is cut: at the outermost loop that has enough trips, so that each part reads what lies side by
@@ -255,8 +256,13 @@ void PartsLaunch::LayAbreast(const Phase& whole, const Cut& cut, const Part& par
   const ir::Expr* full = pool.FloorDiv(loop.end, pool.Const(cut.abreast));  // Steps.
   const bool all_exist = loop.end->IsConst() && loop.end->value % cut.abreast == 0;
   std::unordered_map<const ir::Value*, const Element*> made;  // Results, by what they were before.
+  const std::string name = VariableSymbol(loop.variable);
+  const ir::Expr* trip_expr =
+      pool.Add(pool.Mul(pool.Symbol(name), pool.Const(cut.abreast)), pool.Symbol(VariableSymbol(part.of_abreast)));
   const auto leaf = [&](const Element* e) -> const Element* {
     if (e == step) return trip;
+    if (std::ranges::count(VariablesOf(*e), loop.variable) > 0)
+      return elements.Extent(pool.Substitute(pool.Import(e->extent), {{name, trip_expr}}));
     const auto at = e->kind == Element::Kind::kLoad ? made.find(e->value) : made.end();
     return at == made.end() ? nullptr : at->second;
   };
@@ -495,7 +501,7 @@ std::vector<const fusion::Element*> PartsLaunch::RowElements() const {
   for (const auto& [phase, accumulators] : builder_.accumulators()) {
     for (const Accumulator& accumulator : accumulators) results.insert(accumulator.value);
   }
-  // Of an element: whether it is made of results and constants alone, and what that costs.
+  // Whether an element is made of results and constants alone, whether it loads anything, and its cost.
   struct Made {
     bool of_results = false, reads = false;
     int64_t cost = 0;
@@ -508,7 +514,7 @@ std::vector<const fusion::Element*> PartsLaunch::RowElements() const {
       made = {results.contains(e->value), true, 0};
       return known[e] = made;
     }
-    made.of_results = e->kind != Element::Kind::kIndex;
+    made.of_results = VariablesOf(*e).empty();
     if (e->kind == Element::Kind::kPrim)
       made.cost = fusion::IsFunction(e->prim) || e->prim == fusion::Prim::kDiv ? kRowElementCost : 1;
     for (const Element* arg : e->args) {

@@ -35,8 +35,8 @@ struct Together {
   size_t first = 0;
   std::optional<size_t> second;
 };
-// What a launch leaves in a workspace for later ones: the results of an accumulator, or of each part of its range; or
-// what is made of results alone, once a row (its number among those).
+// A workspace that a launch leaves for later ones: the results of an accumulator, or of each part of its range; or an
+// element that is made of results alone, once a row (`row_element`: its number among those).
 struct Kept {
   NestBuilder::Source source;
   int row_element = -1;
@@ -92,7 +92,7 @@ class PartsLaunch {
   // The elements of a part, as a number of `dtype`: of the first `length` of the cut loop's trips in it.
   const fusion::Element* CountOfPart(const Phase& phase, const Cut& cut, const Part& part, const ir::Expr* length,
                                      DType dtype);
-  // What a launch keeps of a part: `element`, the accumulator's result where that is null.
+  // A value that a launch keeps of a part: `element`, or the accumulator's result where that is null.
   struct Result {
     Accumulator accumulator;
     const fusion::Element* element = nullptr;
@@ -100,7 +100,7 @@ class PartsLaunch {
   // The phases, in their order, and results where trips lie abreast.
   void LayAbreast(const Phase& whole, const Cut& cut, const Part& part, std::vector<Phase>& phases,
                   std::vector<Result>& results);
-  // What phases that only store make of results alone, at some cost: the same in each launch.
+  // The elements that phases which only store make of results alone, at some cost: the same ones in each launch.
   std::vector<const fusion::Element*> RowElements() const;
   const ir::Value* Use(const Kept& kept);
   // A store of `result`, the accumulator's where that is null.

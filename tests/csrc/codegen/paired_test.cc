@@ -133,7 +133,43 @@ TEST(Paired, PaddedAndJoinedRanges) {
   }
 }
 
-// What is stored with the second reduction waits for a third one, which is of another range.
+// A result divided by the number of its place is no result of the row, though the places of two axes are one loop's.
+TEST(Paired, PlacesAreNoResults) {
+  CheckProgram(R"(fusion @f(%x: f32[200, 300]) {
+  %one = constant() {value=1.0, dtype=i64}
+  %i = iota(%one, %one) {shape=[60000], offset=[0], dtype=i64}
+  %p = reshape(%i) {shape=[200, 300]}
+  %f = cast(%p) {dtype=f32}
+  %s = sum(%x) {axes=[0, 1], keepdim=true, dtype=null}
+  %d = sub(%x, %s)
+  %dd = mul(%d, %d)
+  %q = sum(%dd) {axes=[0, 1], keepdim=true, dtype=null}
+  %r = div(%q, %f)
+  %y = mul(%r, %x)
+  return %y
+})",
+               {}, 18);
+}
+
+// Nor are deviations from it those from one number.
+TEST(Paired, CentersThatVaryAreNone) {
+  const std::string text = R"(fusion @f(%x: f32[200, 300]) {
+  %one = constant() {value=1.0, dtype=i64}
+  %i = iota(%one, %one) {shape=[60000], offset=[0], dtype=i64}
+  %p = reshape(%i) {shape=[200, 300]}
+  %f = cast(%p) {dtype=f32}
+  %s = sum(%x) {axes=[0, 1], keepdim=true, dtype=null}
+  %c = div(%s, %f)
+  %d = sub(%x, %c)
+  %dd = mul(%d, %d)
+  %q = sum(%dd) {axes=[0, 1], keepdim=true, dtype=null}
+  return %q
+})";
+  for (const Target& target : {Target(), kHopper}) EXPECT_EQ(Launches(text, target), 4u);
+  CheckProgram(text, {}, 19);
+}
+
+// A store beside the second reduction waits for a third one, which is of another range.
 TEST(Paired, StoresWaitForOthers) {
   CheckProgram(R"(fusion @f(%x: f32[40000], %z: f32[50000]) {
   %m = max(%x) {axes=[0], keepdim=true, dtype=null}
@@ -194,6 +230,51 @@ TEST(Paired, PartsOfInfinitiesCountForNothing) {
   for (const std::string first : {"299990", "300000"}) {
     CheckProgram(masked(first), {{"i0", 300000}}, 9, false, {{"i0", 300000}});
     CheckProgram(masked(first), {{"i0", 300000}}, 10);
+  }
+}
+
+// Ranges of one or two axes, before or behind the rows that are kept, of what pads, places and functions make of x;
+// variances and softmaxes of it, by themselves or stored with what they are of, for known and for other sizes.
+TEST(Paired, RandomOnes) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    base::Prng prng(seed);
+    const bool is_deviation = prng.OneIn(2), is_split = prng.OneIn(2), has_places = prng.OneIn(2);
+    const bool is_padded = prng.OneIn(2), is_stored = prng.OneIn(2), is_symbolic = prng.OneIn(2);
+    const int64_t long_axis = is_split ? prng.Between(90, 110) : prng.Between(33000, 36000);
+    const int64_t kept = prng.Between(1, 9), inner = is_split ? 400 : 1;
+    const bool kept_first = prng.OneIn(2);
+    const std::string n = is_symbolic ? "i0" : Cat(long_axis), m = is_symbolic ? "i1" : Cat(kept);
+    const std::string range = is_split ? Cat(n, ", ", inner) : n;
+    const std::string shape = kept_first ? Cat(m, ", ", range) : Cat(range, ", ", m);
+    const std::string axes = kept_first ? (is_split ? "1, 2" : "1") : is_split ? "0, 1" : "0";
+    const int rank = is_split ? 3 : 2;
+    const int padded = kept_first ? 1 : 0;  // The long axis: five elements in front of it, two behind.
+    std::string widths;
+    for (int axis = 0; axis < rank; ++axis)
+      base::Append(widths, axis == 0 ? "" : ", ", axis == padded ? "5, 2" : "0, 0");
+    const std::string more = is_padded ? Cat(is_symbolic ? "i0 + 7" : Cat(long_axis + 7)) : n;
+    const std::string wide = is_split ? Cat(more, ", ", inner) : more;
+    const std::string count = is_split ? Cat(inner, " * (", more, ")") : more;
+    std::string text = Cat("fusion @f(%x: f32[", shape, "]) {\n  %w = ");
+    base::Append(text, is_padded ? Cat("pad(%x) {widths=[", widths, "], value=0.5}") : "abs(%x)", "\n");
+    base::Append(text, "  %one = constant() {value=1.0, dtype=i64}\n  %i = iota(%one, %one) {shape=[", count,
+                 "], offset=[0], dtype=i64}\n  %p = reshape(%i) {shape=[",
+                 kept_first ? Cat("1, ", wide) : Cat(wide, ", 1"), "]}\n  %f = cast(%p) {dtype=f32}\n",
+                 "  %k = constant() {value=0.00002, dtype=f64}\n  %g = mul(%f, %k)\n");
+    base::Append(text, "  %y = ", has_places ? "mul(%w, %g)" : "sin(%w)", "\n  %n = extent() {value=", count, "}\n");
+    const std::string over = Cat(" {axes=[", axes, "], keepdim=true, dtype=null}\n");
+    if (is_deviation) {
+      base::Append(text, "  %s = sum(%y)", over, "  %c = truediv(%s, %n)\n  %d = sub(%y, %c)\n  %e = mul(%d, %d)\n");
+    } else {
+      base::Append(text, "  %c = max(%y)", over, "  %d = sub(%y, %c)\n  %e = exp(%d)\n");
+    }
+    base::Append(text, "  %q = sum(%e)", over, "  %v = truediv(%q, %n)\n  %b = div(%d, %v)\n  %t = div(%b, %",
+                 has_places ? "f" : "v", ")\n  return %v", is_stored ? ", %t" : "", "\n}");
+    const SymbolValues symbols = {{"i0", long_axis}, {"i1", kept}};
+    const Sizes known = {{"i0", long_axis}, {"i1", kept}}, other = {{"i0", is_split ? 100 : 40000}, {"i1", 3}};
+    SCOPED_TRACE(Cat("seed ", seed));
+    CheckProgram(text, symbols, seed, false, known);
+    if (is_symbolic) CheckProgram(text, symbols, seed, false, other);
   }
 }
 

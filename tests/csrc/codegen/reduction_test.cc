@@ -54,6 +54,19 @@ TEST(Reduction, RowsOfAFewColumnsAbreast) {
   }
 }
 
+// Two axes are reduced as one, and what is computed of their places is so of each row abreast.
+TEST(Reduction, RowsAbreastByTheirPlaces) {
+  for (const std::string shape : {"200, 300", "i0, 300"}) {
+    const std::string rows = shape == "200, 300" ? "60000" : "300 * i0";
+    CheckProgram(Cat("fusion @f(%x: f32[", shape, ", 3]) {\n  %one = constant() {value=1.0, dtype=i64}\n",
+                     "  %i = iota(%one, %one) {shape=[", rows, "], offset=[0], dtype=i64}\n",
+                     "  %p = reshape(%i) {shape=[", shape, ", 1]}\n  %f = cast(%p) {dtype=f32}\n",
+                     "  %k = constant() {value=0.0001, dtype=f64}\n  %g = mul(%f, %k)\n  %y = mul(%x, %g)\n",
+                     "  %z = sin(%y)\n  %s = sum(%z) {axes=[0, 1], keepdim=false, dtype=null}\n  return %s\n}"),
+                 {{"i0", 201}}, 9, false, {{"i0", 201}});
+  }
+}
+
 TEST(Reduction, NaNAndInfinityGoThrough) {
   for (const std::string kind : {"sum", "max", "min"}) {
     for (const int axis : {0, 1}) {
