@@ -250,8 +250,8 @@ TEST(Paired, RandomOnes) {
     const int rank = is_split ? 3 : 2;
     const int padded = kept_first ? 1 : 0;  // The long axis: five elements in front of it, two behind.
     std::string widths;
-    for (int axis = 0; axis < rank; ++axis)
-      base::Append(widths, axis == 0 ? "" : ", ", axis == padded ? "5, 2" : "0, 0");
+    for (int axis = rank; axis-- > 0;)  // The last axis first.
+      base::Append(widths, axis == rank - 1 ? "" : ", ", axis == padded ? "5, 2" : "0, 0");
     const std::string more = is_padded ? Cat(is_symbolic ? "i0 + 7" : Cat(long_axis + 7)) : n;
     const std::string wide = is_split ? Cat(more, ", ", inner) : more;
     const std::string count = is_split ? Cat(inner, " * (", more, ")") : more;
@@ -268,8 +268,9 @@ TEST(Paired, RandomOnes) {
     } else {
       base::Append(text, "  %c = max(%y)", over, "  %d = sub(%y, %c)\n  %e = exp(%d)\n");
     }
-    base::Append(text, "  %q = sum(%e)", over, "  %v = truediv(%q, %n)\n  %b = div(%d, %v)\n  %t = div(%b, %",
-                 has_places ? "f" : "v", ")\n  return %v", is_stored ? ", %t" : "", "\n}");
+    base::Append(text, "  %q = sum(%e)", over,
+                 "  %v = truediv(%q, %n)\n  %u = add(%v, %one)\n  %b = div(%d, %u)\n  %t = div(%b, %",
+                 has_places ? "f" : "u", ")\n  return %v", is_stored ? ", %t" : "", "\n}");
     const SymbolValues symbols = {{"i0", long_axis}, {"i1", kept}};
     const Sizes known = {{"i0", long_axis}, {"i1", kept}}, other = {{"i0", is_split ? 100 : 40000}, {"i1", 3}};
     SCOPED_TRACE(Cat("seed ", seed));

@@ -414,7 +414,7 @@ TEST(Emulated, VariancesInParts) {
   for (const std::string axis : {"0", "1"}) {
     for (const int n : {20000, 20003, 33000}) {
       const std::string type = axis == "0" ? "bf16[i0, 8]" : "f32[3, i0]";
-      const std::string widths = axis == "0" ? "70, 5, 0, 0" : "0, 0, 70, 5";
+      const std::string widths = axis == "0" ? "0, 0, 70, 5" : "70, 5, 0, 0";  // The last axis first.
       programs.Add(Cat("fusion @f(%x: ", type, ") {\n  %p = pad(%x) {widths=[", widths, "], value=2.0}\n",
                        "  %f = cast(%p) {dtype=f32}\n  %n = extent() {value=i0 + 75}\n  %s = sum(%f) {axes=[", axis,
                        "], keepdim=true, dtype=null}\n  %m = truediv(%s, %n)\n  %d = sub(%f, %m)\n",
