@@ -126,15 +126,10 @@ bool TakesRowsAbreast(NestBuilder& builder) {
   const auto is_reduced = [&](int axis) {
     return std::ranges::find(reduction.reduced, axis) != reduction.reduced.end();
   };
-  const auto varying_of = [&](const ir::Value* value) {
-    std::vector<int> varying;
-    std::ranges::copy_if(builder.classes().Of(value), std::back_inserter(varying), [](int axis) { return axis >= 0; });
-    return varying;
-  };
-  const std::vector<int> domain = varying_of(reduction.op->operands[0]);
+  const std::vector<int> domain = Varying(builder.classes().Of(reduction.op->operands[0]));
   for (const ir::Value* input : builder.group().inputs) {
     if (!IsTensor(*input)) continue;
-    const std::vector<int> axes = varying_of(input);
+    const std::vector<int> axes = Varying(builder.classes().Of(input));
     if (std::ranges::any_of(axes, is_reduced) && axes != domain) return false;
   }
   ir::ExprPool& pool = builder.nest().exprs;

@@ -11,6 +11,13 @@
 #include "csrc/fusion/fusion_ops.h"
 
 namespace hir::codegen {
+
+std::vector<int> Varying(std::span<const int> classes) {
+  std::vector<int> varying;
+  std::ranges::copy_if(classes, std::back_inserter(varying), [](int c) { return c >= 0; });
+  return varying;
+}
+
 namespace {
 
 using base::Cat;
@@ -37,12 +44,6 @@ bool SameSet(std::vector<int> a, std::vector<int> b) {
   std::ranges::sort(a);
   std::ranges::sort(b);
   return a == b;
-}
-// The classes of an index that vary.
-std::vector<int> Varying(std::span<const int> classes) {
-  std::vector<int> varying;
-  std::ranges::copy_if(classes, std::back_inserter(varying), [](int c) { return c >= 0; });
-  return varying;
 }
 bool HasRepeat(std::span<const int> classes) {
   const std::vector<int> varying = Varying(classes);

@@ -103,6 +103,9 @@ Structure Analyse(const segment::GroupView& group, const AxisClasses& classes);
 // run in their order. Has a reason where the group is none.
 Structure AnalyseInOrder(const segment::GroupView& group, const AxisClasses& classes);
 
+// The classes of an index that vary.
+std::vector<int> Varying(std::span<const int> classes);
+
 // The index along such an axis is always 0.
 inline bool IsSingle(const ir::Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast || axis.extent->IsConst(1); }
 
