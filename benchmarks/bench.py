@@ -77,6 +77,7 @@ GOALS = {
     "PyTorch:": 1 / 1.1,
     "torch.compile:": 1 / 1.1,
 }
+REQUESTS = 200  # Of a sample.
 STOLEN_NOTED = 0.02
 EMPTY_RUN_ALLOWANCE_US = 60.0  # Beside a bare call.
 
@@ -150,6 +151,37 @@ def round_trip(pairs: int) -> list[Measurement]:
 
     with hostir.connect(devices="cpu:4") as client:
         return from_json("round_trip", client.address, pairs)
+
+
+def requests(pairs: int) -> Iterator[Measurement]:
+    """Runs by Python's client that compute next to nothing, in frames beside gRPC."""
+    import numpy as np
+
+    import hostir
+
+    def us_of(client: hostir.Client, fd: hostir.FusionDefinition, arrays: list[hostir.Array]) -> float:
+        start = time.perf_counter()
+        for _ in range(REQUESTS):
+            client.run(fd, arrays, wait=True)
+        return (time.perf_counter() - start) / REQUESTS * 1e6
+
+    with hostir.connect(devices="cpu:1") as framed, hostir.connect(framed.address) as plain:
+        vars(plain._stub).update(vars(plain._stub._stub))  # As gRPC made them.
+        for tensors in (1, 32, 512):
+            with hostir.FusionDefinition(f"of_{tensors}") as fd:
+                for _ in range(tensors):
+                    fd.add_output(fd.ops.neg(fd.define_tensor([16], hostir.DataType.Float)))
+            arrays = {
+                client: [client.put(np.zeros(16, np.float32)) for _ in range(tensors)] for client in (framed, plain)
+            }
+            samples: dict[hostir.Client, list[float]] = {framed: [], plain: []}
+            for client in samples:
+                us_of(client, fd, arrays[client])
+            for _ in range(pairs):
+                for client, of_client in samples.items():
+                    of_client.append(us_of(client, fd, arrays[client]))
+            name = f"a run of {tensors} tensor{'s' if tensors > 1 else ''}, in Python"
+            yield Measurement(name, "us", samples[framed], samples[plain], "the same by gRPC")
 
 
 def shared_cores(pairs: int) -> Iterator[Measurement]:
@@ -241,6 +273,7 @@ SUITES: dict[str, Suite] = {
     "matmul": matmul,
     "allreduce": allreduce,
     "round_trip": round_trip,
+    "requests": requests,
     "shared_cores": shared_cores,
     "transfers": transfers,
     "evaluator": evaluator,

@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 
 from . import tls, wire
-from .address import target
+from .address import socket_path, target
+from .framed import Method, Sockets
 
 _TURN_SECONDS = 1.0  # That one of several gets to answer.
 _PAUSE_SECONDS = 0.05
@@ -32,6 +33,7 @@ class Reach:
             soon = {name: 2000 for name, _ in options if name.endswith(("keepalive_time_ms", "timeout_ms"))}
             soon["grpc.keepalive_permit_without_calls"] = 0  # Its session is a call.
             self._options = list({**dict(options), **soon}.items())
+        self._sockets: Sockets | None = None  # For requests in frames.
         self.turn = 0  # Another when requests go another way: what was asked before may have been cut off.
         self._open(0)
 
@@ -43,6 +45,20 @@ class Reach:
         self._stub = wire.runtime_stub(self._channel)
         if len(self._ends) == 1:  # It stays this one: nothing is between.
             self.__dict__.update(vars(self._stub))
+
+    def take_frames(self) -> None:
+        """The daemon takes requests in frames, by a Unix socket: from now on they go so, where it has one."""
+        path = socket_path(self.address)
+        if self.has_others or path is None or self._sockets is not None:
+            return
+        self._sockets = Sockets(path)
+        for name, reply in wire.unary_replies().items():
+            self.__dict__[name] = Method(self._sockets, name, reply, getattr(self._stub, name))
+
+    def cut(self) -> None:
+        """The session's connection has ended: requests in frames end with it, also where a daemon says nothing."""
+        if self._sockets is not None:
+            self._sockets.cut()
 
     def __getattr__(self, name: str) -> Any:
         return _Method(self, name)
@@ -92,6 +108,8 @@ class Reach:
             self.turn += 1
 
     def close(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
         self._channel.close()
 
 

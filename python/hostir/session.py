@@ -52,6 +52,9 @@ class Session:
         events = self._stub.Connect(self._request)
         hello = next(events)
         self._events = events
+        if hello.framed_calls and hello.lease_ms == 0:  # One with a lease may be cut off, of which gRPC knows more.
+            self._stub.take_frames()
+            events.add_callback(self._stub.cut)
         if self._told is not None:
             listen(events, self._told)
         return hello

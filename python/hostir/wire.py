@@ -7,6 +7,7 @@ from collections.abc import MutableSequence
 from typing import Any
 
 import numpy as np
+from google.protobuf import descriptor_pb2
 
 from .dtypes import DataType
 from .mesh import DeviceMesh
@@ -62,6 +63,17 @@ def runtime_stub(channel: Any) -> Any:
         response_deserializer=service_pb2.UploadReply.FromString,
     )
     return stub
+
+
+def unary_replies() -> dict[str, Any]:
+    """The types of the replies of methods that are no streams, by method."""
+    service = descriptor_pb2.ServiceDescriptorProto()
+    service_pb2.DESCRIPTOR.services_by_name["Runtime"].CopyToProto(service)
+    return {
+        method.name: getattr(service_pb2, method.output_type.rpartition(".")[2])
+        for method in service.method
+        if not method.client_streaming and not method.server_streaming
+    }
 
 
 def shard_methods(channel: Any) -> tuple[Any, Any]:

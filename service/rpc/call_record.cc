@@ -31,11 +31,14 @@ std::string CallLog::SessionName(std::string_view session) {
 }
 
 // Where several were sent gRPC keeps the last.
-std::string CallLog::TraceOf(const grpc::ServerContextBase& call) {
+std::string_view CallLog::TraceOf(const grpc::ServerContextBase& call) {
   const auto& metadata = call.client_metadata();
   const auto found = metadata.find("traceparent");
   if (found == metadata.end()) return {};
-  const std::string_view sent(found->second.data(), found->second.size());
+  return {found->second.data(), found->second.size()};
+}
+
+std::string CallLog::CheckedTrace(std::string_view sent) {
   return base::IsTraceparent(sent) ? std::string(sent) : std::string();
 }
 

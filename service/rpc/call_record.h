@@ -30,12 +30,19 @@ class CallLog {
   // Both outlive it. `access` null: there is no access log.
   CallLog(Metrics& metrics, AccessLog* access) : metrics_(metrics), access_(access) {}
 
-  // The record of a call that begins now, without its number. `principal` says who is at the other end of it.
+  // The record of a call that begins now, without its number. `principal` says who is at the other end of it, and
+  // `peer` where that is, both for the access log alone. `trace`: what the client sent as its trace context.
   template <typename Principal>
   CallRecord Begin(std::string_view method, const grpc::ServerContextBase& call, const Principal& principal) const {
-    CallRecord record = {.method = method, .start = base::Clock::Steady().Now(), .trace = TraceOf(call)};
+    return Begin(
+        method, TraceOf(call), [&call] { return call.peer(); }, principal);
+  }
+  template <typename Peer, typename Principal>
+  CallRecord Begin(std::string_view method, std::string_view trace, const Peer& peer,
+                   const Principal& principal) const {
+    CallRecord record = {.method = method, .start = base::Clock::Steady().Now(), .trace = CheckedTrace(trace)};
     if (access_ != nullptr) {
-      record.peer = call.peer();
+      record.peer = peer();
       record.principal = principal();
     }
     return record;
@@ -46,7 +53,8 @@ class CallLog {
   void Over(const CallRecord& record, const Status& status);
 
  private:
-  static std::string TraceOf(const grpc::ServerContextBase& call);
+  static std::string_view TraceOf(const grpc::ServerContextBase& call);
+  static std::string CheckedTrace(std::string_view sent);
 
   Metrics& metrics_;
   AccessLog* const access_;

@@ -28,7 +28,7 @@ using base::Nanos;
 using std::chrono::milliseconds;
 
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";  // RFC 9113, 3.4.
-static_assert(kPreface.size() == Listener::kMemoryPreface.size());
+static_assert(kPreface.size() == Listener::kMemoryPreface.size() && kPreface.size() == Listener::kFramesPreface.size());
 // The header of a record and the type of its message: a handshake of TLS 1.x that begins with ClientHello (RFC 8446,
 // 5.1). Its third byte, the version's second, and its length are anything.
 constexpr std::array<int, 6> kClientHello = {0x16, 0x03, -1, -1, -1, 0x01};
@@ -72,9 +72,8 @@ Listener::Listener(Listening listening, bool is_unix, const ListenerOptions& opt
   for (const base::Fd& fd : listening_) SetEpoll(epoll_, EPOLL_CTL_ADD, fd.get(), EPOLLIN);
 }
 
-void Listener::Start(std::function<void(int fd)> serve, Exchange exchange) {
-  serve_ = std::move(serve);
-  exchange_ = std::move(exchange);
+void Listener::Start(Takers takers) {
+  takers_ = std::move(takers);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -224,7 +223,7 @@ void Listener::Add(base::Fd fd) {
   connection.fd = std::move(fd);
   const int number = connection.fd.get();
   const Preface preface = PrefaceOf(number);
-  if (preface == Preface::kHttp || preface == Preface::kMemory) return Begin(preface, std::move(connection));
+  if (IsWhole(preface)) return Begin(preface, std::move(connection));
   if (silent_.empty()) look_at_silent_ = connection.deadline;
   silent_.insert_or_assign(number, std::move(connection));
   ++num_silent_;
@@ -240,10 +239,11 @@ Listener::Preface Listener::PrefaceOf(int fd) const {
   const std::string_view all(bytes.data(), static_cast<size_t>(got));
   const std::string_view preface = all.substr(0, kPreface.size());
   if (preface == kPreface) return Preface::kHttp;
-  if (is_unix_ && exchange_ && preface == kMemoryPreface) {
-    return all.size() == bytes.size() ? Preface::kMemory : Preface::kPart;
-  }
-  const bool begins = kPreface.starts_with(preface) || (is_unix_ && exchange_ && kMemoryPreface.starts_with(preface));
+  const bool has_memory = is_unix_ && takers_.exchange, has_frames = is_unix_ && takers_.frames;
+  if (has_memory && preface == kMemoryPreface) return all.size() == bytes.size() ? Preface::kMemory : Preface::kPart;
+  if (has_frames && preface == kFramesPreface) return Preface::kFrames;
+  const bool begins = kPreface.starts_with(preface) || (has_memory && kMemoryPreface.starts_with(preface)) ||
+                      (has_frames && kFramesPreface.starts_with(preface));
   return !preface.empty() && begins ? Preface::kPart : Preface::kWrong;
 }
 
@@ -258,8 +258,14 @@ Listener::Preface Listener::PrefaceOfTls(int fd) {
   return static_cast<size_t>(got) == bytes.size() ? Preface::kHttp : Preface::kPart;
 }
 
+bool Listener::IsWhole(Preface preface) { return preface != Preface::kPart && preface != Preface::kWrong; }
+
 void Listener::Begin(Preface preface, Silent connection) {
-  if (preface == Preface::kHttp) return Serve(std::move(connection));
+  if (preface == Preface::kHttp) {
+    Count(connection);
+    return takers_.serve(connection.fd.Release());
+  }
+  if (preface == Preface::kFrames) return ServeFrames(std::move(connection));
   std::array<char, kPreface.size() + kTokenBytes> bytes = {};
   base::FdRoom<kSharedPartsMax> room;
   iovec data = {bytes.data(), bytes.size()};
@@ -271,8 +277,16 @@ void Listener::Begin(Preface preface, Silent connection) {
   if (recvmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != std::ssize(bytes)) return;
   std::vector<base::Fd> brought = base::DetachFds(message);  // Where some got lost there are too few.
   if (!connection.peer.has_value()) return;
-  exchange_(std::move(connection.fd), std::string_view(bytes.data(), bytes.size()).substr(kPreface.size()),
-            std::move(brought), *connection.peer);
+  takers_.exchange(std::move(connection.fd), std::string_view(bytes.data(), bytes.size()).substr(kPreface.size()),
+                   std::move(brought), *connection.peer);
+}
+
+void Listener::ServeFrames(Silent connection) {
+  std::array<char, kFramesPreface.size()> preface = {};
+  if (recv(connection.fd.get(), preface.data(), preface.size(), MSG_DONTWAIT) != std::ssize(preface)) return;
+  if (!connection.peer.has_value()) return;
+  Count(connection);
+  takers_.frames(std::move(connection.fd), *connection.peer);
 }
 
 void Listener::Look(int fd, uint32_t events) {
@@ -285,17 +299,14 @@ void Listener::Look(int fd, uint32_t events) {
   silent_.erase(found);
   --num_silent_;
   SetEpoll(epoll_, EPOLL_CTL_DEL, fd, 0);
-  if (preface == Preface::kHttp || preface == Preface::kMemory) Begin(preface, std::move(connection));
+  if (IsWhole(preface)) Begin(preface, std::move(connection));
 }
 
-void Listener::Serve(Silent connection) {
+void Listener::Count(const Silent& connection) {
   struct stat info = {};
   fstat(connection.fd.get(), &info);
-  {
-    const std::scoped_lock lock(mutex_);
-    served_.insert_or_assign(connection.fd.get(), Served{info.st_dev, info.st_ino, connection.peer});
-  }
-  serve_(connection.fd.Release());
+  const std::scoped_lock lock(mutex_);
+  served_.insert_or_assign(connection.fd.get(), Served{info.st_dev, info.st_ino, connection.peer});
 }
 
 void Listener::EndSilent() {

@@ -49,6 +49,8 @@ class Listener {
   // brings them, and no HTTP/2. As long as the preface of that.
   static constexpr std::string_view kMemoryPreface = "HOSTIR-SHARED-MEMORY/1\r\n";
   static constexpr size_t kTokenBytes = 32;
+  // A connection that begins so has requests in frames behind it (framed_calls.h).
+  static constexpr std::string_view kFramesPreface = "HOSTIR-FRAMED-CALLS/01\r\n";
 
   // Clients that connect from now on wait for Start. `given`: sockets that listen on the address already.
   // Errors: kUnavailable: the address cannot be listened on.
@@ -58,12 +60,17 @@ class Listener {
 
   const std::string& address() const { return address_; }
 
-  // `serve` gets, on the listener's thread, the descriptor of each connection that has begun to speak HTTP/2, or TLS,
-  // with nothing read from it; it closes it in the end. `exchange` gets those that want descriptors or have `brought`
-  // some, of Unix sockets alone, and must not block.
-  using Exchange =
-      std::function<void(base::Fd socket, std::string_view token, std::vector<base::Fd> brought, const Peer& peer)>;
-  void Start(std::function<void(int fd)> serve, Exchange exchange = {});
+  // Each gets a connection by how it begins, on the listener's thread, and must not block.
+  struct Takers {
+    // The descriptor of one that has begun to speak HTTP/2, or TLS, with nothing read from it: to be closed in the end.
+    std::function<void(int fd)> serve;
+    // Of Unix sockets alone, as the next; either may be missing. One that wants descriptors, or has `brought` some.
+    std::function<void(base::Fd socket, std::string_view token, std::vector<base::Fd> brought, const Peer& peer)>
+        exchange = {};
+    // One of frames, with its preface read.
+    std::function<void(base::Fd socket, const Peer& peer)> frames = {};
+  };
+  void Start(Takers takers);
   // Nobody is accepted any more, and `serve` is not under way. What has been served is left as it is.
   void Stop();
 
@@ -76,9 +83,9 @@ class Listener {
   int64_t refused() const { return refused_; }
 
  private:
-  // A connection that gRPC has. When it closes the descriptor nobody says so, and who needs to know asks whether the
-  // number still names the same socket. A duplicate would say when the peer leaves, for twice the descriptors; epoll
-  // without one says nothing of a descriptor that is closed before anybody looks.
+  // A connection that gRPC has, or one of frames. When it closes the descriptor nobody says so, and who needs to know
+  // asks whether the number still names the same socket. A duplicate would say when the peer leaves, for twice the
+  // descriptors; epoll without one says nothing of a descriptor that is closed before anybody looks.
   struct Served {
     dev_t device = 0;
     ino_t inode = 0;
@@ -90,7 +97,7 @@ class Listener {
     std::optional<Peer> peer;
     base::Nanos deadline = {};
   };
-  enum class Preface { kHttp, kMemory, kPart, kWrong };
+  enum class Preface { kHttp, kMemory, kFrames, kPart, kWrong };
 
   Listener(Listening listening, bool is_unix, const ListenerOptions& options);
   Preface PrefaceOf(int fd) const;
@@ -104,8 +111,10 @@ class Listener {
   void Add(base::Fd fd);
   bool AcceptWithoutDescriptor(int listening);  // Whether to go on.
   void Look(int fd, uint32_t events);
+  static bool IsWhole(Preface preface);
   void Begin(Preface preface, Silent connection);
-  void Serve(Silent connection);
+  void ServeFrames(Silent connection);
+  void Count(const Silent& connection);  // Among those that are served.
   void EndSilent();
   void Refuse(std::string_view why);
   void Forget() const;  // Those of served_ that are closed. REQUIRES: mutex_.
@@ -117,8 +126,7 @@ class Listener {
   base::Fd epoll_;
   base::Fd reserve_;  // Closed to have a descriptor for who is turned away.
   Wakeup stop_;
-  std::function<void(int fd)> serve_;
-  Exchange exchange_;
+  Takers takers_;
   std::thread thread_;
 
   // The thread's own.

@@ -23,7 +23,7 @@ namespace {
 
 namespace pb = ::hostir::v1;
 
-// So many bytes are freed, or stored, on gRPC's thread: some 100 us. More is for a thread of the pool.
+// So many bytes are freed, or stored, on the transport's thread: some 100 us. More is for a thread of the pool.
 constexpr int64_t kHereBytes = 1 << 20;
 constexpr size_t kUnreachedShown = 200;  // Of what a client says.
 
@@ -220,20 +220,56 @@ bool RuntimeService::Drain(base::Nanos deadline) {
   return drained;
 }
 
+void RuntimeService::AwaitCalls() {
+  while (!in_flight_.Drain(std::chrono::hours(1))) {
+  }
+}
+
 template <typename Request, typename Reply>
 grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const grpc::CallbackServerContext& context,
                                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
-                                                void (RuntimeService::*handle)(const Request&, Reply*, Call),
-                                                On thread) {
+                                                Handle<Request, Reply> handle, On thread) {
   auto made = std::make_unique<Reply>();
   Reply* const reply = made.get();
   CallRecord record = Begin(method, context);
   if (access_ != nullptr) record.bytes_in = static_cast<int64_t>(request->Length());
-  const std::shared_ptr<UnaryCall> call = UnaryCall::Make(std::move(record), in_flight_, log_, std::move(made), answer);
+  const std::shared_ptr<GrpcCall> call = GrpcCall::Make(std::move(record), in_flight_, log_, std::move(made), answer);
   // Taken from gRPC, which would keep them as long as the call waits, and not longer than its client.
   grpc::ByteBuffer bytes;
   const_cast<grpc::ByteBuffer*>(request)->Swap(&bytes);
-  auto work = [this, call, bytes, reply, handle]() mutable {
+  Carry(call, std::move(bytes), reply, handle, thread);
+  return call.get();
+}
+
+template <typename Request, typename Reply>
+void RuntimeService::Start(std::string_view method, FramedCalls::Request request, Handle<Request, Reply> handle,
+                           On thread) {
+  auto made = std::make_unique<Reply>();
+  Reply* const reply = made.get();
+  CallRecord record = log_.Begin(
+      method, request.trace, [&request] { return base::Cat("fd:", request.fd); },
+      [&request] { return PrincipalOf(request.peer); });
+  if (access_ != nullptr) record.bytes_in = static_cast<int64_t>(request.bytes.Length());
+  const auto call = FramedCall::Make(std::move(record), in_flight_, log_, std::move(made), request.socket);
+  Carry(call, std::move(request.bytes), reply, handle, thread);
+}
+
+void RuntimeService::Carry(FramedCalls::Request request) {
+#define HIR_UNARY(Method, Request, Reply, thread)                                                               \
+  if (request.method == #Method) {                                                                              \
+    return Start<pb::Request, pb::Reply>(#Method, std::move(request), &RuntimeService::Do##Method, On::thread); \
+  }
+#include "service/rpc/unary_methods.def"
+#undef HIR_UNARY
+  FramedCalls::Refuse(
+      request, hir::Status(Code::kUnimplemented, base::Cat("no method \"", request.method.substr(0, kUnreachedShown),
+                                                           "\" is carried by frames; call it by gRPC")));
+}
+
+template <typename Request, typename Reply>
+void RuntimeService::Carry(const std::shared_ptr<UnaryCall>& call, grpc::ByteBuffer given, Reply* reply,
+                           Handle<Request, Reply> handle, On thread) {
+  auto work = [this, call, bytes = std::move(given), reply, handle]() mutable {
     Request parsed;
     Charge charge;
     const hir::Status status = admission_.Parse(bytes, Request::descriptor()->name(), parsed, charge);
@@ -257,12 +293,11 @@ grpc::ServerUnaryReactor* RuntimeService::Start(std::string_view method, const g
   };
   if (!call->admission().ok()) {
     call->ClaimAndEnd(call->admission());
-  } else if (thread == On::kGrpcs) {
+  } else if (thread == On::kTransport) {
     work();
   } else if (!pool_.Post(std::move(work))) {
     call->ClaimAndEnd(QueueFull(engine_));
   }
-  return call.get();
 }
 
 ProgramCache::Progress RuntimeService::ProgressOf(const std::string& session) {

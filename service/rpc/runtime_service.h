@@ -17,6 +17,7 @@
 #include "service/metrics/exposer.h"
 #include "service/rpc/admission.h"
 #include "service/rpc/call_record.h"
+#include "service/rpc/framed_calls.h"
 #include "service/rpc/listener.h"
 #include "service/rpc/request_keys.h"
 #include "service/rpc/shared_transfers.h"
@@ -25,8 +26,9 @@
 
 namespace hir::service {
 
-// gRPC calls handlers on one of its few poller threads, so they must not block: the work moves to a bounded pool, and
-// what has to wait longer (for a plan, for a run) leaves the pool and is finished by whoever ends the wait. Requests
+// Handlers are called on one of the few threads that poll, gRPC's or those of frames, so they must not block: the work
+// moves to a bounded pool, and what has to wait longer (for a plan, for a run) leaves the pool and is finished by
+// whoever ends the wait. Requests
 // come as bytes, which become objects once they are admitted.
 template <typename Service, template <typename> typename... Methods>
 struct With {
@@ -52,6 +54,10 @@ class RuntimeService final : public Methods {
   // Drains the engine, waits until no call but sessions is under way, and ends the sessions. False: `deadline` came
   // before.
   bool Drain(base::Nanos deadline);
+  // Returns when no call but sessions is under way. REQUIRES: none begins any more.
+  void AwaitCalls();
+  // Carries out a request that came in a frame.
+  void Carry(FramedCalls::Request request);
   base::WorkPool& pool() { return pool_; }
   base::WorkPool& bulk() { return bulk_; }
   SharedTransfers& shared_transfers() { return shared_transfers_; }
@@ -61,12 +67,20 @@ class RuntimeService final : public Methods {
   PageTexts page_texts() const;
 
  private:
-  enum class On { kPool, kGrpcs };  // Whose thread carries a request out.
+  enum class On { kPool, kTransport };  // Whose thread carries a request out: transport's, the one that read it.
   using Call = const std::shared_ptr<hir::service::Call>&;
+  template <typename Request, typename Reply>
+  using Handle = void (RuntimeService::*)(const Request&, Reply*, Call);
   template <typename Request, typename Reply>
   grpc::ServerUnaryReactor* Start(std::string_view method, const grpc::CallbackServerContext& context,
                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* answer,
-                                  void (RuntimeService::*handle)(const Request&, Reply*, Call), On thread);
+                                  Handle<Request, Reply> handle, On thread);
+  template <typename Request, typename Reply>
+  void Start(std::string_view method, FramedCalls::Request request, Handle<Request, Reply> handle, On thread);
+  // Has `bytes` carried out as the request of `call`, whose reply is `reply`.
+  template <typename Request, typename Reply>
+  void Carry(const std::shared_ptr<UnaryCall>& call, grpc::ByteBuffer bytes, Reply* reply,
+             Handle<Request, Reply> handle, On thread);
   CallRecord Begin(std::string_view method, const grpc::CallbackServerContext& context) const;
   void FillStatus(::hostir::v1::StatusReply* reply) const;
   void FillEvents(int64_t after, ::hostir::v1::EventsReply* reply) const;  // As FlightRecorder::Latest.

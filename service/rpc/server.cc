@@ -17,6 +17,7 @@
 
 #include "csrc/base/quoted.h"
 #include "service/rpc/frame_watch.h"
+#include "service/rpc/framed_calls.h"
 #include "service/rpc/listener.h"
 #include "service/rpc/principal.h"
 #include "service/rpc/runtime_service.h"
@@ -63,7 +64,9 @@ class GrpcServer final : public Server {
   ~GrpcServer() override {
     engine_.OnHealth({});
     listener_->Stop();
+    if (framed_ != nullptr) framed_->Stop();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    service_.AwaitCalls();  // Those of frames; gRPC has waited for its own.
   }
 
   Status Serve(const TlsFiles& tls, const Limits& limits) {
@@ -104,21 +107,31 @@ class GrpcServer final : public Server {
     // the listener has one, and keepalive ends who then says nothing more. The acceptor names all peers of a Unix
     // socket alike, and the listener could not say which of them makes a call.
     if (has_tls) {
-      listener_->Start([this](int fd) {
+      listener_->Start({.serve = [this](int fd) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
         acceptor_->HandleNewConnection(&connection);
-      });
-    } else {
-      listener_->Start(
-          [this](int fd) {
-            WatchFrames(fd);
-            grpc::AddInsecureChannelFromFd(server_.get(), fd);
-          },
-          [this](base::Fd socket, std::string_view token, std::vector<base::Fd> brought, const Listener::Peer& peer) {
-            service_.shared_transfers().Exchange(std::move(socket), token, std::move(brought), PrincipalOf(peer));
-          });
+      }});
+      return {};
     }
+    framed_ =
+        std::make_unique<FramedCalls>(FramedCalls::Options{.threads = static_cast<int>(limits.rpc_threads),
+                                                           .message_bytes_max = limits.message_bytes_max,
+                                                           .transport_bytes_max = limits.transport_bytes_max,
+                                                           .idle = milliseconds(limits.transfer_idle_ms)},
+                                      [this](FramedCalls::Request request) { service_.Carry(std::move(request)); });
+    listener_->Start(
+        {.serve =
+             [this](int fd) {
+               WatchFrames(fd);
+               grpc::AddInsecureChannelFromFd(server_.get(), fd);
+             },
+         .exchange =
+             [this](base::Fd socket, std::string_view token, std::vector<base::Fd> brought,
+                    const Listener::Peer& peer) {
+               service_.shared_transfers().Exchange(std::move(socket), token, std::move(brought), PrincipalOf(peer));
+             },
+         .frames = [this](base::Fd socket, const Listener::Peer& peer) { framed_->Add(std::move(socket), peer); }});
     return {};
   }
 
@@ -147,6 +160,7 @@ class GrpcServer final : public Server {
   RuntimeService service_;
   const std::unique_ptr<grpc::Service> beside_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;  // Of TLS.
+  std::unique_ptr<FramedCalls> framed_;                                       // Null with TLS.
   std::unique_ptr<grpc::Server> server_;
   std::mutex health_mutex_;  // Guards the two below.
   bool mesh_serves_ = false;

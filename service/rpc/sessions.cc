@@ -228,6 +228,7 @@ SessionCall::SessionCall(RpcContext context, const pb::ConnectRequest& request, 
   event_.set_num_devices(options.num_devices());
   event_.set_device_kind(options.devices.kind);
   event_.set_at_nodes(context_.engine.at_nodes());
+  event_.set_framed_calls(true);
   event_.set_lease_ms(std::chrono::duration_cast<std::chrono::milliseconds>(lease).count());
   self_->call = this;
   if (!request.session_id().empty() || lease == base::Nanos()) {

@@ -9,22 +9,14 @@
 
 namespace hir::service {
 
-std::shared_ptr<UnaryCall> UnaryCall::Make(CallRecord record, InFlight& in_flight, CallLog& log,
-                                           std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer) {
-  const std::shared_ptr<UnaryCall> call(new UnaryCall(std::move(record), in_flight, log, std::move(reply), answer));
-  call->self_ = call;
-  return call;
-}
-
 UnaryCall::UnaryCall(CallRecord record, InFlight& in_flight, CallLog& log,
-                     std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer)
+                     std::unique_ptr<google::protobuf::Message> reply)
     : in_flight_(in_flight),
       log_(log),
       entry_(in_flight.Enter()),
       trace_(record.trace),
       record_(std::move(record)),
-      reply_(std::move(reply)),
-      answer_(answer) {
+      reply_(std::move(reply)) {
   record_.id = entry_.id;
 }
 
@@ -33,43 +25,59 @@ bool UnaryCall::Claim() {
   return !std::exchange(claimed_, true);
 }
 
-void UnaryCall::End(const Status& status) { Conclude(status, reply_.get()); }
-
-void UnaryCall::EndWith(const Status& status, const grpc::ByteBuffer& written) {
-  *answer_ = written;
-  Conclude(status, nullptr);
+void UnaryCall::End(const Status& status) {
+  grpc::ByteBuffer answer;
+  const bool is_written = !status.ok() || reply_ == nullptr || Write(*reply_, answer).ok();
+  Conclude(is_written ? status : Internal("the reply cannot be written"), std::move(answer));
 }
+
+void UnaryCall::EndWith(const Status& status, const grpc::ByteBuffer& written) { Conclude(status, written); }
 
 // The log hears of it before the client does, which may look.
-void UnaryCall::Conclude(const Status& status, const google::protobuf::Message* reply) {
-  const grpc::Status written = status.ok() && reply != nullptr ? Write(*reply, *answer_) : grpc::Status::OK;
-  if (answer_ != nullptr && status.ok()) record_.bytes_out = static_cast<int64_t>(answer_->Length());
-  if (!written.ok()) {
-    log_.Over(record_, Internal("the reply cannot be written"));
-    return Finish(written);
-  }
+void UnaryCall::Conclude(Status status, grpc::ByteBuffer answer) {
+  if (status.ok()) record_.bytes_out = answer.Valid() ? static_cast<int64_t>(answer.Length()) : 0;
   log_.Over(record_, status);
-  Finish(ToGrpc(status));
+  Send(status, std::move(answer));
 }
 
-void UnaryCall::OnCancel() {
+void UnaryCall::Left() {
   {
     const std::scoped_lock lock(mutex_);
-    cancelled_ = true;
+    left_ = true;
     if (std::exchange(claimed_, true)) return;
   }
   End(Status(Code::kCancelled, "the client left"));
 }
 
-void UnaryCall::OnDone() {
-  const bool unheard = [this] {  // Said by OnCancel, which is over.
+void UnaryCall::Over() {
+  const bool is_unheard = [this] {  // Said by Left, which is over.
     const std::scoped_lock lock(mutex_);
-    return cancelled_;
+    return left_;
   }();
-  if (unheard && undo_) undo_();
+  if (is_unheard && undo_) undo_();
   subscriptions_.End();  // They hold the call.
   in_flight_.Leave();
-  const std::shared_ptr<UnaryCall> self = std::move(self_);
+}
+
+GrpcCall::GrpcCall(CallRecord record, InFlight& in_flight, CallLog& log,
+                   std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer)
+    : UnaryCall(std::move(record), in_flight, log, std::move(reply)), answer_(answer) {}
+
+std::shared_ptr<GrpcCall> GrpcCall::Make(CallRecord record, InFlight& in_flight, CallLog& log,
+                                         std::unique_ptr<google::protobuf::Message> reply, grpc::ByteBuffer* answer) {
+  const std::shared_ptr<GrpcCall> call(new GrpcCall(std::move(record), in_flight, log, std::move(reply), answer));
+  call->self_ = call;
+  return call;
+}
+
+void GrpcCall::Send(const Status& status, grpc::ByteBuffer answer) {
+  if (answer_ != nullptr && answer.Valid()) answer_->Swap(&answer);
+  Finish(ToGrpc(status));
+}
+
+void GrpcCall::OnDone() {
+  Over();
+  const std::shared_ptr<GrpcCall> self = std::move(self_);
 }
 
 InFlight::Entry InFlight::Enter() {

@@ -46,18 +46,13 @@ class InFlight {
   int64_t last_id_ = 0;
 };
 
-// Alive until gRPC is done with it and nobody else refers to it. Thread-safe.
-class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
+// Whatever brings the request and takes the answer along is a subclass's. Alive until that is done with it and nobody
+// else refers to it. Thread-safe.
+class UnaryCall : public Call {
  public:
-  // `record` gets the call's number. `in_flight` counts it as long as gRPC has it; `log` hears of its end. `reply`, as
-  // it is in an End that says OK, goes into `answer`, which is gRPC's; null: there is none.
-  static std::shared_ptr<UnaryCall> Make(CallRecord record, InFlight& in_flight, CallLog& log,
-                                         std::unique_ptr<google::protobuf::Message> reply = {},
-                                         grpc::ByteBuffer* answer = nullptr);
-
   bool Claim() override;
   void End(const Status& status) override;
-  // `undo` runs on a thread of gRPC's, when the client has left before it heard of the answer.
+  // `undo` runs on a thread of the transport's, when the client has left before it heard of the answer.
   void IfUnheard(std::function<void()> undo) override { undo_ = std::move(undo); }
   int64_t id() const override { return entry_.id; }
   Subscriptions& subscriptions() override { return subscriptions_; }
@@ -74,17 +69,26 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   }
   // Kept as long as the call is there. From who has its request, once.
   void Hold(std::shared_ptr<void> held) { held_ = std::move(held); }
-  // Ends with an answer that is written already, in place of the reply. REQUIRES: as of End; it has an `answer`.
+  // Ends with an answer that is written already, in place of the reply. REQUIRES: as of End.
   void EndWith(const Status& status, const grpc::ByteBuffer& written);
   // Not OK: the call is to end with it.
   const Status& admission() const { return entry_.admission; }
 
+ protected:
+  // `record` gets the call's number. `in_flight` counts it until it is over; `log` hears of its end. `reply`, as it is
+  // in an End that says OK, is the answer; null: there is none.
+  UnaryCall(CallRecord record, InFlight& in_flight, CallLog& log, std::unique_ptr<google::protobuf::Message> reply);
+
+  // Takes the answer to the client, or drops it where that has left; `answer` is of an OK alone. Once. Over follows, on
+  // any thread.
+  virtual void Send(const Status& status, grpc::ByteBuffer answer) = 0;
+  // The client has left, and it is not over.
+  void Left();
+  // The answer has gone where it goes. Once, the last that is called.
+  void Over();
+
  private:
-  UnaryCall(CallRecord record, InFlight& in_flight, CallLog& log, std::unique_ptr<google::protobuf::Message> reply,
-            grpc::ByteBuffer* answer);
-  void OnCancel() override;
-  void OnDone() override;
-  void Conclude(const Status& status, const google::protobuf::Message* reply);
+  void Conclude(Status status, grpc::ByteBuffer answer);
 
   InFlight& in_flight_;
   CallLog& log_;
@@ -92,17 +96,34 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   const std::string trace_;
   CallRecord record_;  // Of who claims the call, then; before, guarded by mutex_.
   const std::unique_ptr<google::protobuf::Message> reply_;
-  grpc::ByteBuffer* const answer_;
-  std::shared_ptr<UnaryCall> self_;  // Until OnDone.
-  std::function<void()> undo_;       // Of who claims the call, then of OnDone.
+  std::function<void()> undo_;  // Of who claims the call, then of Over.
   std::shared_ptr<void> held_;
   Subscriptions subscriptions_;
   std::mutex mutex_;
   bool claimed_ = false;  // Guarded by mutex_: the one below too.
-  bool cancelled_ = false;
+  bool left_ = false;
 };
 
-// `reply` as what gRPC sends.
+// One that gRPC brings. Thread-safe.
+class GrpcCall final : public grpc::ServerUnaryReactor, public UnaryCall {
+ public:
+  // As of UnaryCall's constructor; an answer goes into `answer`, which is gRPC's.
+  static std::shared_ptr<GrpcCall> Make(CallRecord record, InFlight& in_flight, CallLog& log,
+                                        std::unique_ptr<google::protobuf::Message> reply = {},
+                                        grpc::ByteBuffer* answer = nullptr);
+
+ private:
+  GrpcCall(CallRecord record, InFlight& in_flight, CallLog& log, std::unique_ptr<google::protobuf::Message> reply,
+           grpc::ByteBuffer* answer);
+  void Send(const Status& status, grpc::ByteBuffer answer) override;
+  void OnCancel() override { Left(); }
+  void OnDone() override;
+
+  grpc::ByteBuffer* const answer_;
+  std::shared_ptr<GrpcCall> self_;  // Until OnDone.
+};
+
+// `reply` as the bytes that are sent.
 grpc::Status Write(const google::protobuf::Message& reply, grpc::ByteBuffer& answer);
 
 }  // namespace hir::service

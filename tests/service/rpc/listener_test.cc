@@ -22,6 +22,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -174,7 +175,7 @@ class ListenerTest : public testing::Test {
     auto listener = Listener::Open(address.target.empty() ? Address{true, path()} : address, options);
     ASSERT_TRUE(listener.ok()) << listener.status().ToString();
     listener_ = *std::move(listener);
-    listener_->Start([this](int fd) { server_.Take(fd); });
+    listener_->Start({.serve = [this](int fd) { server_.Take(fd); }});
   }
   std::unique_ptr<Peer> Connect() { return std::make_unique<Peer>(listener_->address()); }
   std::unique_ptr<Peer> Speak() {
@@ -197,12 +198,13 @@ TEST_F(ListenerTest, GivesDescriptors) {
   std::condition_variable more;
   std::vector<std::string> tokens;
   listener_->Start(
-      [this](int fd) { server_.Take(fd); },
-      [&](const base::Fd&, std::string_view token, const std::vector<base::Fd>&, const Listener::Peer& peer) {
-        const std::scoped_lock lock(mutex);
-        tokens.push_back(std::string(token) + (peer.uid == getuid() ? "" : " of another"));
-        more.notify_all();
-      });
+      {.serve = [this](int fd) { server_.Take(fd); },
+       .exchange =
+           [&](const base::Fd&, std::string_view token, const std::vector<base::Fd>&, const Listener::Peer& peer) {
+             const std::scoped_lock lock(mutex);
+             tokens.push_back(std::string(token) + (peer.uid == getuid() ? "" : " of another"));
+             more.notify_all();
+           }});
   const std::string preface(Listener::kMemoryPreface);
   const std::string token(Listener::kTokenBytes, 'a');
   const auto whole = Connect();
@@ -231,12 +233,41 @@ TEST_F(ListenerTest, GivesNoDescriptorsOverTcp) {
   auto listener = Listener::Open({false, "127.0.0.1:0"}, {});
   ASSERT_TRUE(listener.ok()) << listener.status().ToString();
   listener_ = *std::move(listener);
-  listener_->Start(
-      [this](int fd) { server_.Take(fd); },
-      [](const base::Fd&, std::string_view, const std::vector<base::Fd>&, const Listener::Peer&) { FAIL(); });
+  listener_->Start({.serve = [this](int fd) { server_.Take(fd); },
+                    .exchange = [](const base::Fd&, std::string_view, const std::vector<base::Fd>&,
+                                   const Listener::Peer&) { FAIL(); },
+                    .frames = [](const base::Fd&, const Listener::Peer&) { FAIL(); }});
+  for (const std::string_view preface : {Listener::kMemoryPreface, Listener::kFramesPreface}) {
+    const auto peer = Connect();
+    peer->Send(std::string(preface) + std::string(Listener::kTokenBytes, 'a'));
+    EXPECT_TRUE(peer->Ended()) << preface;
+  }
+}
+
+// Its words may come one by one; what comes behind the preface is left for who takes the connection.
+TEST_F(ListenerTest, GivesConnectionsOfFrames) {
+  auto listener = Listener::Open({true, path()}, {});
+  ASSERT_TRUE(listener.ok());
+  listener_ = *std::move(listener);
+  std::promise<std::pair<base::Fd, Listener::Peer>> taken;
+  listener_->Start({.serve = [this](int fd) { server_.Take(fd); },
+                    .frames =
+                        [&](base::Fd fd, const Listener::Peer& peer) {
+                          taken.set_value({std::move(fd), peer});
+                        }});
+  const std::string preface(Listener::kFramesPreface);
   const auto peer = Connect();
-  peer->Send(std::string(Listener::kMemoryPreface) + std::string(Listener::kTokenBytes, 'a'));
+  peer->Send(preface.substr(0, 9));
+  peer->Send(preface.substr(9) + "rest");
+  auto [fd, who] = taken.get_future().get();
+  EXPECT_EQ(who.uid, getuid());
+  EXPECT_EQ(listener_->connections(), 1);
+  std::string rest(64, ' ');
+  EXPECT_EQ(recv(fd.get(), rest.data(), rest.size(), 0), 4);
+  EXPECT_EQ(rest.substr(0, 4), "rest");
+  fd.Close();
   EXPECT_TRUE(peer->Ended());
+  EXPECT_EQ(listener_->connections(), 0);
 }
 
 TEST_F(ListenerTest, NamesWhoConnects) {
@@ -419,7 +450,7 @@ TEST_F(ListenerTest, GrpcServesItsConnections) {
     auto listener = Listener::Open(address, {});
     ASSERT_TRUE(listener.ok()) << listener.status().ToString();
     listener_ = *std::move(listener);
-    listener_->Start([&server](int fd) { grpc::AddInsecureChannelFromFd(server.get(), fd); });
+    listener_->Start({.serve = [&server](int fd) { grpc::AddInsecureChannelFromFd(server.get(), fd); }});
     {
       const auto stub =
           ::hostir::v1::Runtime::NewStub(grpc::CreateChannel(listener_->address(), grpc::InsecureChannelCredentials()));

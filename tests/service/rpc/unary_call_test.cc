@@ -20,14 +20,14 @@ class Handing final : public pb::Runtime::CallbackService {
  public:
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const pb::StatusRequest*,
                                    pb::StatusReply*) override {
-    auto call = UnaryCall::Make({.method = "Status"}, in_flight, log);
-    UnaryCall* const reactor = call.get();
+    auto call = GrpcCall::Make({.method = "Status"}, in_flight, log);
+    GrpcCall* const reactor = call.get();
     given.set_value({std::move(call), context});
     return reactor;
   }
 
   struct Given {
-    std::shared_ptr<UnaryCall> call;
+    std::shared_ptr<GrpcCall> call;
     grpc::CallbackServerContext* context = nullptr;
   };
   std::promise<Given> given;
