@@ -199,6 +199,8 @@ class Array:
     @property
     def _stored_size(self) -> int:
         """Elements that travel."""
+        if True not in self._stored_once:
+            return self.size
         return math.prod(1 if o else n for n, o in zip(self.shape, self._stored_once, strict=True))
 
     def _number(self, kind: str) -> bool | int | float:

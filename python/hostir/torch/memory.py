@@ -17,12 +17,10 @@ from .lowering import DATA_TYPES
 _DTYPES = {data_type: dtype for dtype, data_type in DATA_TYPES.items()}
 
 
-class _OnHost:
+class _OnHost(np.ndarray[Any, Any]):
     """Memory of the daemon's, with the array for whose lifetime it makes no other use of it."""
 
-    def __init__(self, memory: np.ndarray[Any, Any], array: Array) -> None:
-        self._keep = memory, array
-        self.__array_interface__ = {**memory.__array_interface__, "shape": (array.nbytes,)}
+    array: Array
 
 
 def mapped(array: Array) -> torch.Tensor | None:
@@ -31,12 +29,19 @@ def mapped(array: Array) -> torch.Tensor | None:
     client = array._client
     if not array.size or array.sharding.mesh.size > 1:
         return None
-    if client.device_kind == "cpu":
-        memory = client._map(array)
-        if memory is None:
-            return None
-        return strided(torch.from_numpy(np.asarray(_OnHost(memory, array))), _DTYPES[array.data_type], array.shape)
-    return None if array._stored_size != array.size else _on_gpu(array)
+    if client.device_kind != "cpu":
+        return None if array._stored_size != array.size else _on_gpu(array)
+    memory = client._map(array)
+    if memory is None:
+        return None
+    numpy = array.data_type.numpy
+    if numpy.kind == "V":  # bfloat16, of which PyTorch takes no array of NumPy's.
+        held = _OnHost((array.nbytes,), np.uint8, memory)
+        held.array = array
+        return strided(torch.from_numpy(held), _DTYPES[array.data_type], array.shape)
+    held = _OnHost(array.shape, numpy, memory)
+    held.array = array
+    return torch.from_numpy(held)
 
 
 def _on_gpu(array: Array) -> torch.Tensor | None:
