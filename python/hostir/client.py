@@ -85,6 +85,14 @@ _FREED = (None, *_KNOWN_TO_BE_GONE)
 _UNKNOWN_ENDS = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
 
+class _Signature:
+    """What runs ask of a compiled program, read once."""
+
+    def __init__(self, compiled: pb.CompileReply) -> None:
+        self.takes_numbers = any(each.scalar for each in compiled.inputs)
+        self.aliases = [each.alias_input if each.HasField("alias_input") else None for each in compiled.outputs]
+
+
 class Client:
     """One session with a daemon. Closing it frees its arrays. ``hostir.connect()`` makes one, and so does
     ``hostir.Client(address)`` for a daemon that runs, at "unix:/run/hostir/socket", say.
@@ -118,6 +126,7 @@ class Client:
         self._collected: collections.deque[str] = collections.deque()
         self._backlog = Backlog()
         self._programs: collections.OrderedDict[bytes, pb.CompileReply] = collections.OrderedDict()
+        self._signatures: dict[str, _Signature] = {}  # By the program's id.
         self._abandoned: collections.deque[str] = collections.deque()
         self._deadline = deadline
         self._gpus: dict[int, int | None] | None = None  # Those of this process, by device, once somebody asked.
@@ -152,6 +161,7 @@ class Client:
         self._message_bytes_max = int(hello.message_bytes_max)
         self._value_bytes = min(int(hello.value_bytes_max), inputs_.VALUE_BYTES)
         self._handles_max = int(hello.request_handles_max) or sys.maxsize
+        self._runs_take_handles = bool(hello.framed_calls)
         self.num_devices = int(hello.num_devices)
         self.device_kind = str(hello.device_kind)  # "cpu", "cuda"
         atexit.register(self._close, False)  # Before gRPC's own threads go.
@@ -461,28 +471,10 @@ class Client:
         request.profile, request.timeline = profile, timeline
         request.timeout_ms = _milliseconds(timeout, "timeout") if timeout is not None else 0
         patience = 0.0 if nowait else min((s for s in (timeout, deadline) if s is not None), default=None)
-        arrays: dict[int, Array] = {}
-        left = min(_VALUES_BYTES, self._message_bytes_max // 2)
-        add = request.args.add
-        for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
-            array = value if isinstance(value, Array) and not parameter.scalar else None
-            if array is None:
-                if parameter.scalar:
-                    request.args.append(_number_argument(inputs_.number(index, name, value)))
-                    continue
-                value = inputs_.sized(value, index, name, parameter)
-                given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
-                if self._value_bytes > 0 and inputs_.stored_bytes(given) <= min(self._value_bytes, left):
-                    brought = request.args.add().tensor
-                    stored = inputs_.describe(given if isinstance(given, np.ndarray) else given.to_numpy(), brought)
-                    brought.elements = stored.tobytes()
-                    left -= stored.nbytes
-                    continue
-                array = self._upload_input(given, fd, index, patience)
-            if array._client is not self or array._gone:
-                self._check_live(array)
-            arrays[index] = array
-            add(handle=array._handle)
+        signature = self._signature(compiled)
+        arrays: Sequence[Array | None] | None = self._add_handles(values, signature, request)
+        if arrays is None:
+            arrays = self._add_arguments(fd, values, compiled, patience, request)
         request.program_id = self._compile(fd).program_id  # Another, perhaps, since one was put.
 
         def compile_again() -> None:
@@ -497,10 +489,59 @@ class Client:
             return self._call(self._stub.Run, request, retry=compile_again, location=location)
 
         result = self._when_there_is_room(attempt, patience)
-        outputs = self._outputs(compiled, arrays, result, location, None if keeps_inputs else fd.name)
+        outputs = self._outputs(signature, arrays, result, location, None if keeps_inputs else fd.name)
         if not wait:
             self._backlog.add(outputs)
         return outputs if fd._output_tree is None else unflatten(fd._output_tree, outputs), result
+
+    def _signature(self, compiled: pb.CompileReply) -> _Signature:
+        found = self._signatures.get(compiled.program_id)
+        if found is None:
+            if len(self._signatures) >= _PROGRAMS_KEPT:
+                self._signatures.clear()
+            found = self._signatures[compiled.program_id] = _Signature(compiled)
+        return found
+
+    def _add_handles(
+        self, values: Sequence[Any], signature: _Signature, request: pb.RunRequest
+    ) -> Sequence[Array] | None:
+        """Where all inputs are arrays that are here: these, whose handles go into the request. Else None."""
+        if signature.takes_numbers or not self._runs_take_handles:
+            return None
+        for value in values:
+            if type(value) is not Array or value._client is not self or value._gone:
+                return None
+        request.handles.extend([value._handle for value in values])
+        return values
+
+    def _add_arguments(
+        self, fd: Runnable, values: Sequence[Any], compiled: pb.CompileReply, patience: float | None, request: Any
+    ) -> Sequence[Array | None]:
+        """The arrays among the inputs, of which all go into the request: large ones are put first."""
+        arrays: list[Array | None] = []
+        left = min(_VALUES_BYTES, self._message_bytes_max // 2)
+        for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
+            array = value if isinstance(value, Array) and not parameter.scalar else None
+            if array is None:
+                if parameter.scalar:
+                    request.args.append(_number_argument(inputs_.number(index, name, value)))
+                    arrays.append(None)
+                    continue
+                value = inputs_.sized(value, index, name, parameter)
+                given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
+                if self._value_bytes > 0 and inputs_.stored_bytes(given) <= min(self._value_bytes, left):
+                    brought = request.args.add().tensor
+                    stored = inputs_.describe(given if isinstance(given, np.ndarray) else given.to_numpy(), brought)
+                    brought.elements = stored.tobytes()
+                    left -= stored.nbytes
+                    arrays.append(None)
+                    continue
+                array = self._upload_input(given, fd, index, patience)
+            if array._client is not self or array._gone:
+                self._check_live(array)
+            arrays.append(array)
+            request.args.add(handle=array._handle)
+        return arrays
 
     def _when_there_is_room(self, attempt: Callable[[], Any], patience: float | None) -> Any:
         """What ``attempt`` answers, after at most ``patience`` seconds (None: any) in which the daemon had no room."""
@@ -722,13 +763,13 @@ class Client:
             raise FailedPrecondition(located(f"the array of shape {array.shape} {array._gone}"))
 
     def _outputs(
-        self, compiled: Any, inputs: dict[int, Array], reply: Any, location: str, consumer: str | None
+        self, signature: _Signature, inputs: Sequence[Array | None], reply: Any, location: str, consumer: str | None
     ) -> tuple[Array, ...]:
         """The arrays of a run, which ``consumer``, a program, has made in place of some of its inputs."""
         run = int(reply.run_id)
         made = []
-        for tensor, output in zip(reply.outputs, compiled.outputs, strict=True):
-            old = inputs.get(output.alias_input) if output.HasField("alias_input") else None
+        for tensor, alias in zip(reply.outputs, signature.aliases, strict=True):
+            old = None if alias is None else inputs[alias]
             if old is not None and consumer is not None:
                 old._lose(f"was consumed by a run of {consumer} ({location})")
             elif old is not None and old._handle == tensor.handle:

@@ -73,6 +73,7 @@ class FusionDefinition:
         self._composing = ""  # The function that records, see compose.py.
         self._part: int | None = None  # Of several results the one that is recorded.
         self._frozen = False
+        self._kept_tree: tuple[Structure | None] | None = None  # As the next.
         self._kept_names: list[str] | None = None
         self._program: Any = None  # Made once, by program.py.
 
@@ -295,9 +296,14 @@ class FusionDefinition:
     @property
     def _output_tree(self) -> Structure | None:
         """How results are nested: None where each is an output of its own, a tuple of several nested ones."""
-        if all(tree.is_leaf for tree in self._output_trees):
-            return None
-        return self._output_trees[0] if len(self._output_trees) == 1 else Structure(tuple, (), (*self._output_trees,))
+        if self._kept_tree is not None:
+            return self._kept_tree[0]
+        tree = None
+        if not all(tree.is_leaf for tree in self._output_trees):
+            many = len(self._output_trees) > 1
+            tree = Structure(tuple, (), (*self._output_trees,)) if many else self._output_trees[0]
+        self._kept_tree = (tree,) if self._frozen else None
+        return tree
 
     # --- running ------------------------------------------------------------------------------------------------
 

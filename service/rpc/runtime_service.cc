@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -342,9 +343,14 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
 }
 
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
-  if (request.args_size() > ir::kParamsMax) {
+  const int given = std::max(request.args_size(), request.handles_size());
+  if (given > ir::kParamsMax) {
     return call->ClaimAndEnd(InvalidArgument(
-        base::Cat("the run has ", request.args_size(), " arguments; no program has more than ", ir::kParamsMax)));
+        base::Cat("the run has ", given, " arguments; no program has more than ", ir::kParamsMax)));
+  }
+  if (request.args_size() > 0 && request.handles_size() > 0) {
+    return call->ClaimAndEnd(InvalidArgument(base::Cat("the run has ", request.args_size(), " args and ",
+                                                       request.handles_size(), " handles: give one of the two")));
   }
   const hir::Status few = CheckHandles(request.free_size(), engine_);
   if (!few.ok()) return call->ClaimAndEnd(few);
@@ -373,7 +379,7 @@ Engine::RunRequest WithoutArguments(const pb::RunRequest& request) {
   run.program_id = request.program_id();
   run.timeout_ms = request.timeout_ms();
   run.deadline_ms = request.deadline_ms();
-  run.args.reserve(static_cast<size_t>(request.args_size()));
+  run.args.reserve(static_cast<size_t>(std::max(request.args_size(), request.handles_size())));
   run.keeps_inputs = request.keeps_inputs();
   if (request.profile()) run.profile = std::make_shared<pb::RunProfile>();
   if (request.timeline()) run.timeline = std::make_shared<std::string>();
@@ -382,6 +388,7 @@ Engine::RunRequest WithoutArguments(const pb::RunRequest& request) {
 
 // Stores those that come with the request, for as long as `brought` has them.
 hir::Status TakeArguments(const pb::RunRequest& request, Brought& brought, Engine::RunRequest& run) {
+  run.args.assign(request.handles().begin(), request.handles().end());
   for (int i = 0; i < request.args_size(); ++i) {
     const pb::RunArg& arg = request.args(i);
     if (!arg.has_tensor()) {

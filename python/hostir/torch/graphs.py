@@ -38,6 +38,8 @@ _SCALARS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.i
 _LEAST_ZEROS = 16 << 10  # Bytes that take longer to send than to look at.
 _DEFINITIONS_KEPT = 256  # Of a graph whose sizes change.
 _WHOLE = "whole"  # Among the values of a call: of nodes whose arrays lie in parts, those that do not.
+_UNDER_WAY = object()  # The key of runs that may not be over.
+_OVERLAPPED = 8  # Outputs from which on their tensors are made while the run goes on: fewer are not worth a request.
 _IN_PLACE = object()  # The key of results that were made where the tensors are that they are written to.
 # They make no element: a program of nothing else is left to PyTorch.
 _MOVES = (
@@ -146,6 +148,17 @@ class Program:
         return fd
 
 
+@dataclasses.dataclass
+class UnderWay:
+    """A run that has been accepted."""
+
+    program: Program
+    arrays: list[Array | None]  # Its inputs.
+    replaced: dict[int, torch.Tensor]  # Of these: those whose memory it writes, by place.
+    slots: dict[int, Slot]
+    made: Sequence[Array]
+
+
 _PLAIN = Stored((), (), None)
 
 
@@ -177,7 +190,11 @@ def _form(node: Node) -> _Form:
 class Writes:
     """Arguments that the graph changes, as its last step."""
 
-    nodes: list[Node]
+    copies: list[tuple[Node, Node, Node]]  # Each with its target and its source.
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for node, _, _ in self.copies]
 
 
 class Graph:
@@ -239,21 +256,53 @@ class Graph:
             for node in self._arguments:
                 if node not in self._parameters and isinstance(values[node], torch.Tensor):
                     self._residency.forget_copy(values[node])
-        with torch.no_grad():
-            for step in self._steps:
-                if isinstance(step, Program):
-                    self._run(step, values, sizes)
-                elif isinstance(step, OnHost):
-                    made_so = step(*(values[node] for node in step.inputs))
-                    values.update(zip(step.outputs, made_so, strict=True))
-                elif isinstance(step, Writes):
-                    self._write(step.nodes, values)
-                else:
-                    self._call(step, values, sizes)
-            made: dict[Node, torch.Tensor] = {}
-            return [self._result(place, node, values, sizes, made) for place, node in enumerate(self._results)]
+        try:
+            with torch.no_grad():
+                for step in self._steps:
+                    self._take(step, values, sizes)
+                made: dict[Node, torch.Tensor] = {}
+                results = [self._result(place, node, values, sizes, made) for place, node in enumerate(self._results)]
+            self._settle(values)
+        except BaseException:  # What a run writes meanwhile is not for the caller to see.
+            with contextlib.suppress(HostirError):
+                self._settle(values)
+            raise
+        return results
+
+    def _take(self, step: Program | OnHost | Writes | Node, values: dict[Any, Any], sizes: dict[Any, int]) -> None:
+        if isinstance(step, Program):
+            return self._run(step, values, sizes)
+        if isinstance(step, Writes):
+            return self._write(step.copies, values)
+        self._settle(values)
+        if isinstance(step, OnHost):
+            made_so = step(*(values[node] for node in step.inputs))
+            values.update(zip(step.outputs, made_so, strict=True))
+        else:
+            self._call(step, values, sizes)
+
+    def _settle(self, values: dict[Any, Any]) -> None:
+        """Returns when no run of this call is under way: before anything reads what one makes, or writes."""
+        for run in values.pop(_UNDER_WAY, ()):
+            try:
+                run.made[0].wait()
+            except BaseException:  # An interrupt, too.
+                self._failed(run.arrays, run.replaced)
+                raise
+            run.program.staging.give_back(run.slots)
+
+    def _failed(self, arrays: Sequence[Array | None], replaced: dict[int, torch.Tensor]) -> None:
+        """Of a run, which was to write to the memory of ``replaced``."""
+        staging.clear()  # A rank may have died, with what lay there: of all programs, lest each fails once for it.
+        for place, tensor in replaced.items():
+            array = arrays[place]
+            with contextlib.suppress(HostirError):
+                if array is not None and array.state in ("ready", "pending"):  # The run was refused,
+                    continue  # or goes on. Else the tensor holds something, but the array nothing for programs.
+            self._residency.forget(tensor)
 
     def _run_in_pytorch(self, program: Program, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
+        self._settle(values)
         for node in program.nodes:
             self._call(node, values, sizes)
 
@@ -303,9 +352,11 @@ class Graph:
         if program.is_random:
             given.append(draws.seed())
         slots = self._send(program, definition, arrays, read, given, client)
+        written = {place: values[program.inputs[place]] for place in replaced}
+        overlaps = len(program.outputs) >= _OVERLAPPED and not gathered
         try:
             try:
-                made, _ = client._run(definition, given, True, False, None, None, keeps_inputs=bool(replaced))
+                made, _ = client._run(definition, given, not overlaps, False, None, None, keeps_inputs=bool(replaced))
             except ResourceExhausted:
                 if not gathered:
                     raise
@@ -313,15 +364,12 @@ class Graph:
                 program.wanted[in_parts] = program.wanted[definition]
                 made, _ = client._run(in_parts, given, True, False, None, None, keeps_inputs=bool(replaced))
         except BaseException:  # An interrupt, too.
-            staging.clear()  # A rank may have died, with what lay there: of all programs, lest each fails once for it.
-            for place in replaced:
-                array = arrays[place]
-                with contextlib.suppress(HostirError):
-                    if array is not None and client._state(array) in ("ready", "pending"):  # The run was refused,
-                        continue  # or goes on. Else the tensor holds something, but the array nothing for programs.
-                self._residency.forget(values[program.inputs[place]])
+            self._failed(arrays, written)
             raise
-        program.staging.give_back(slots)
+        if overlaps:
+            values.setdefault(_UNDER_WAY, []).append(UnderWay(program, arrays, written, slots, made))
+        else:
+            program.staging.give_back(slots)
         values.update(zip(program.outputs, made, strict=False))
         whole = zip((program.outputs[place] for place, _ in gathered), made[len(program.outputs) :], strict=True)
         values.setdefault(_WHOLE, {}).update(whole)
@@ -430,7 +478,7 @@ class Graph:
     def _call(self, node: Node, values: dict[Node, Any], sizes: dict[Any, int]) -> None:
         def load(argument: Node) -> Any:
             value = self._known(values[argument])
-            return _tensor_of(value, argument, sizes)[0] if isinstance(value, Array) else value
+            return self._tensor(value, argument, values, sizes)[0] if isinstance(value, Array) else value
 
         arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), load)
         values[node] = node.target(*arguments, **options)
@@ -440,20 +488,27 @@ class Graph:
         array = self._residency.values_of(value) if isinstance(value, torch.Tensor) else None
         return value if array is None else array
 
-    def _write(self, nodes: Sequence[Node], values: dict[Any, Any]) -> None:
+    def _write(self, copies: Sequence[tuple[Node, Node, Node]], values: dict[Any, Any]) -> None:
         in_place = values.get(_IN_PLACE, ())
-        changed = [values[node.args[0]] for node in nodes if node.args[1] in in_place]
+        made: dict[Node, tuple[torch.Tensor, bool]] = {}
+        for _, target, source in copies:  # Their tensors, while the run goes on.
+            value = None if source in in_place else self._known(values[source])
+            if isinstance(value, Array) and source not in made and source not in self._shared:
+                given = values.get(_WHOLE, {}).get(source, value)
+                made[source] = self._tensor(given, source, values, {}, not values[target].is_contiguous())
+        self._settle(values)
+        changed = [values[target] for _, target, source in copies if source in in_place]
         torch.autograd.graph.increment_version([tensor for tensor in changed if not tensor.is_inference()])
         numbers: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
-        for node in nodes:
-            target, source = node.args[0], node.args[1]
-            assert isinstance(target, Node) and isinstance(source, Node)
+        for node, target, source in copies:
             tensor = values[node] = values[target]
             if source in in_place:
                 continue
             value = self._known(values[source])
-            if isinstance(value, Array):
-                self._write_array(tensor, value, source, values)
+            if source in made:
+                self._write_array(tensor, value, source in values.get(_WHOLE, {}), *made[source])
+            elif isinstance(value, Array):  # No two tensors have memory in common.
+                tensor.copy_(self._tensor(value, source, values, {})[0])
             elif tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_inference():
                 numbers[0].append(tensor)
                 numbers[1].append(value)
@@ -462,16 +517,13 @@ class Graph:
         if numbers[0]:
             torch._foreach_copy_(*numbers)
 
-    def _write_array(self, tensor: torch.Tensor, array: Array, source: Node, values: dict[Any, Any]) -> None:
-        if source in self._shared:  # No two tensors have memory in common.
-            tensor.copy_(_tensor_of(array, source, {})[0])
-            return
-        whole = values.get(_WHOLE, {}).get(source)
-        given = array if whole is None else whole
-        made, is_mapped = _tensor_of(given, source, {}, is_strided=not tensor.is_contiguous())
+    def _write_array(
+        self, tensor: torch.Tensor, array: Array, is_gathered: bool, made: torch.Tensor, is_mapped: bool
+    ) -> None:
+        """``made`` has the array's values; ``is_gathered``: those of one that lies in parts."""
         is_arrays = self._residency.is_mapped(tensor)
         if is_mapped and take_over(tensor, made, is_arrays):
-            self._residency.keep(tensor, array, Kind.MAPPED if whole is None else Kind.COPY)
+            self._residency.keep(tensor, array, Kind.COPY if is_gathered else Kind.MAPPED)
             return
         tensor.copy_(made)
         if not is_arrays:  # Else that array has the values now.
@@ -495,9 +547,33 @@ class Graph:
             return tensor
         # Autograd takes gradients of any strides, and likes those of the parameters best.
         whole = values.get(_WHOLE, {}).get(node)
-        made[node], is_mapped = _tensor_of(value if whole is None else whole, node, sizes, is_strided=not self._follows)
+        given = value if whole is None else whole
+        made[node], is_mapped = self._tensor(given, node, values, sizes, is_strided=not self._follows)
         self._residency.keep(made[node], value, Kind.MAPPED if is_mapped and whole is None else Kind.COPY)
         return made[node]
+
+    def _tensor(
+        self, array: Array, node: Node, values: dict[Any, Any], sizes: dict[Any, int], is_strided: bool = True
+    ) -> tuple[torch.Tensor, bool]:
+        """The values, strided as the graph says, or contiguous; and whether they are the array's own. These may not be
+        there yet: of a run that is under way. A copy is."""
+        form = _form(node)
+        own = mapped(array)
+        if own is None:
+            self._settle(values)
+        tensor, is_mapped = tensor_of(array) if own is None else (own, True)
+        if tensor.device != form.device:
+            self._settle(values)
+            tensor, is_mapped = tensor.to(form.device), False
+        if tensor.dim() != form.ndim:  # Its leading axes were not made one.
+            tensor = strided(tensor, tensor.dtype, form.shape(sizes))
+        if not is_strided:
+            return tensor, is_mapped
+        stride = form.stride(sizes)
+        if tensor.stride() == stride or tensor.numel() <= 1:
+            return tensor, is_mapped
+        self._settle(values)
+        return _strided_copy(tensor, stride), False
 
 
 def _put(client: Any, value: torch.Tensor, of: Any) -> Array:
@@ -555,25 +631,13 @@ def _of_nothing(value: Any) -> Any:
     return value.new_zeros(()).expand(value.shape)
 
 
-def _tensor_of(array: Array, node: Node, sizes: dict[Any, int], is_strided: bool = True) -> tuple[torch.Tensor, bool]:
-    """The values, strided as the graph says, or contiguous; and whether they are the array's own."""
-    form = _form(node)
-    tensor, is_mapped = tensor_of(array)
-    if tensor.device != form.device:
-        tensor, is_mapped = tensor.to(form.device), False
-    if tensor.dim() != form.ndim:  # Its leading axes were not made one.
-        tensor = strided(tensor, tensor.dtype, form.shape(sizes))
-    if not is_strided:
-        return tensor, is_mapped
-    stride = form.stride(sizes)
-    if tensor.stride() == stride or tensor.numel() <= 1:
-        return tensor, is_mapped
-    if 0 in stride:
-        first = tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)
-        part = tensor[first].contiguous()
-        steps = [0 if step == 0 else own for step, own in zip(stride, part.stride(), strict=True)]
-        return strided(part, tensor.dtype, tensor.shape, steps), False
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor), False
+def _strided_copy(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    if 0 not in stride:
+        return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    first = tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)
+    part = tensor[first].contiguous()
+    steps = [0 if step == 0 else own for step, own in zip(stride, part.stride(), strict=True)]
+    return strided(part, tensor.dtype, tensor.shape, steps)
 
 
 def _numbers(extents: Sequence[Any], sizes: dict[Any, int]) -> tuple[int, ...]:
@@ -726,4 +790,4 @@ def _steps(
         program.saved = {node for node in program.outputs if node not in visible and node not in read}
         program.written = _written(program, writes, wanted)
         steps.append(program)
-    return [*steps, Writes(writes)] if writes else steps
+    return [*steps, Writes([(node, *node.args[:2]) for node in writes])] if writes else steps

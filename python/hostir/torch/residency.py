@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -97,12 +96,17 @@ class Residency:
         return None if found is None else found[0]
 
     def keep(self, tensor: torch.Tensor, array: Array, kind: Kind) -> None:
-        """From now on ``array`` has the tensor's values, as long as its memory lives."""
+        """From now on ``array`` has the tensor's values, as long as its memory lives, and no other array is found."""
+        place = (tensor.data_ptr(), tensor.shape, tensor.dtype)
         if kind is Kind.MAPPED:
-            self._mapped[tensor.data_ptr(), tensor.shape, tensor.dtype] = weakref.ref(array)
+            self._mapped[place] = weakref.ref(array)
+            if self._kept:
+                with self._lock:
+                    self._kept.pop(_key(tensor), None)
             return
         if tensor.is_inference() and kind in (Kind.COPY, Kind.SENT):  # Nothing says when it changes.
             return
+        self._mapped.pop(place, None)
         weak = StorageWeakRef(tensor.untyped_storage())
         kept = _Kept(weak, tensor.data_ptr(), _version(tensor), array, kind)
         with self._lock:
