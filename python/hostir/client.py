@@ -89,7 +89,8 @@ class _Signature:
     """What runs ask of a compiled program, read once."""
 
     def __init__(self, compiled: pb.CompileReply) -> None:
-        self.takes_numbers = any(each.scalar for each in compiled.inputs)
+        self.numbers = [bool(each.scalar) for each in compiled.inputs]  # Which of its inputs are.
+        self.takes_numbers = any(self.numbers)
         self.aliases = [each.alias_input if each.HasField("alias_input") else None for each in compiled.outputs]
 
 
@@ -300,7 +301,9 @@ class Client:
             return None
         self._check_live(array)
         lent = self._transfers.lent
-        stored = tuple(1 if once else n for n, once in zip(array.shape, array._stored_once, strict=True))
+        stored = array.shape
+        if True in array._stored_once:
+            stored = tuple(1 if once else n for n, once in zip(stored, array._stored_once, strict=True))
         view = lent.view(array._memory, array._memory_offset, stored, array.dtype, array)
         if view is None and array._memory == 0 and array._run != 0:  # What comes by the host never lies there.
             lent.want(device, ordinal, array._stored_size * array.dtype.itemsize)
@@ -474,7 +477,7 @@ class Client:
         signature = self._signature(compiled)
         arrays: Sequence[Array | None] | None = self._add_handles(values, signature, request)
         if arrays is None:
-            arrays = self._add_arguments(fd, values, compiled, patience, request)
+            arrays = self._add_arguments(fd, values, compiled, signature, patience, request)
         request.program_id = self._compile(fd).program_id  # Another, perhaps, since one was put.
 
         def compile_again() -> None:
@@ -515,22 +518,33 @@ class Client:
         return values
 
     def _add_arguments(
-        self, fd: Runnable, values: Sequence[Any], compiled: pb.CompileReply, patience: float | None, request: Any
+        self,
+        fd: Runnable,
+        values: Sequence[Any],
+        compiled: pb.CompileReply,
+        signature: _Signature,
+        patience: float | None,
+        request: Any,
     ) -> Sequence[Array | None]:
         """The arrays among the inputs, of which all go into the request: large ones are put first."""
         arrays: list[Array | None] = []
+        add, names = request.args.add, inputs_.names(fd)
         left = min(_VALUES_BYTES, self._message_bytes_max // 2)
-        for index, (value, name, parameter) in enumerate(zip(values, inputs_.names(fd), compiled.inputs, strict=True)):
-            array = value if isinstance(value, Array) and not parameter.scalar else None
+        for index, (value, is_number) in enumerate(zip(values, signature.numbers, strict=True)):
+            if is_number:
+                if type(value) is float:
+                    add(float_value=value)
+                else:
+                    request.args.append(_number_argument(inputs_.number(index, names[index], value)))
+                arrays.append(None)
+                continue
+            array = value if isinstance(value, Array) else None
             if array is None:
-                if parameter.scalar:
-                    request.args.append(_number_argument(inputs_.number(index, name, value)))
-                    arrays.append(None)
-                    continue
+                name, parameter = names[index], compiled.inputs[index]
                 value = inputs_.sized(value, index, name, parameter)
                 given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
                 if self._value_bytes > 0 and inputs_.stored_bytes(given) <= min(self._value_bytes, left):
-                    brought = request.args.add().tensor
+                    brought = add().tensor
                     stored = inputs_.describe(given if isinstance(given, np.ndarray) else given.to_numpy(), brought)
                     brought.elements = stored.tobytes()
                     left -= stored.nbytes
@@ -540,7 +554,7 @@ class Client:
             if array._client is not self or array._gone:
                 self._check_live(array)
             arrays.append(array)
-            request.args.add(handle=array._handle)
+            add(handle=array._handle)
         return arrays
 
     def _when_there_is_room(self, attempt: Callable[[], Any], patience: float | None) -> Any:

@@ -260,8 +260,7 @@ class Graph:
             with torch.no_grad():
                 for step in self._steps:
                     self._take(step, values, sizes)
-                made: dict[Node, torch.Tensor] = {}
-                results = [self._result(place, node, values, sizes, made) for place, node in enumerate(self._results)]
+                results = self._made(values, sizes)
             self._settle(values)
         except BaseException:  # What a run writes meanwhile is not for the caller to see.
             with contextlib.suppress(HostirError):
@@ -529,8 +528,14 @@ class Graph:
         if not is_arrays:  # Else that array has the values now.
             self._residency.keep(tensor, array, Kind.COPY)
 
+    def _made(self, values: dict[Any, Any], sizes: dict[Any, int]) -> list[Any]:
+        """Its results."""
+        saved = range(0) if _has_saving_hooks() else self._saved
+        made: dict[Node, torch.Tensor] = {}
+        return [self._result(node, place in saved, values, sizes, made) for place, node in enumerate(self._results)]
+
     def _result(
-        self, place: int, node: Any, values: dict[Any, Any], sizes: dict[Any, int], made: dict[Node, torch.Tensor]
+        self, node: Any, is_saved: bool, values: dict[Any, Any], sizes: dict[Any, int], made: dict[Node, torch.Tensor]
     ) -> Any:
         if not isinstance(node, Node):
             return node
@@ -539,7 +544,7 @@ class Graph:
             return value
         if node in made:  # One tensor, whose changes autograd sees wherever it is saved.
             return made[node]
-        if place in self._saved and not _has_saving_hooks():
+        if is_saved:
             form = _form(node)
             shape = form.shape(sizes)
             tensor = torch.empty_strided(shape, (0,) * len(shape), dtype=form.dtype, device=form.device)
@@ -592,7 +597,10 @@ def _device_of(device: torch.device, sharding: Sharding, client: Any) -> int:
 
 def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[Node, Any]) -> tuple[Stored, ...]:
     """How inputs lie, or are to. Where one is on a mesh, all are."""
-    if all(array is not None and _is_plain(array, node) for array, node in zip(arrays, nodes, strict=True)):
+    for array, node in zip(arrays, nodes, strict=True):
+        if array is None or not _is_plain(array, node):
+            break
+    else:
         return (_PLAIN,) * len(nodes)
     shardings = [
         sharding_of(values[node]) if array is None else array.sharding if array.sharding.mesh.size > 1 else None
@@ -610,7 +618,7 @@ def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[
 
 
 def _is_plain(array: Array, node: Node) -> bool:
-    is_whole = array.sharding.mesh.size == 1 and True not in array._stored_once
+    is_whole = len(array.sharding.mesh.devices) == 1 and True not in array._stored_once
     return is_whole and len(array.shape) == _form(node).ndim
 
 

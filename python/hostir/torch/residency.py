@@ -52,8 +52,8 @@ class Residency:
         """The array with the tensor's values, and how the two go together; None: there is none. ``trusted``: COPY and
         SENT have them only as far as the version counter knows, which does not see what is written through ``.data`` or
         NumPy. Raises FailedPrecondition for a tensor that has no values, and no array any more."""
-        array = self._mapped_in(tensor)
-        if array is not None:
+        place = self._mapped.get((tensor.data_ptr(), tensor.shape, tensor.dtype))
+        if place is not None and (array := _there(place, tensor)) is not None:
             return array, Kind.MAPPED
         if not self._kept:
             return None
@@ -75,14 +75,8 @@ class Residency:
 
     def is_mapped(self, tensor: torch.Tensor) -> bool:
         """Whether its memory is an array's."""
-        return self._mapped_in(tensor) is not None
-
-    def _mapped_in(self, tensor: torch.Tensor) -> Array | None:
-        found = self._mapped.get((tensor.data_ptr(), tensor.shape, tensor.dtype))
-        array = None if found is None else found()
-        if array is None or array._gone or array._client.closed or not tensor.is_contiguous():
-            return None
-        return array
+        place = self._mapped.get((tensor.data_ptr(), tensor.shape, tensor.dtype))
+        return place is not None and _there(place, tensor) is not None
 
     def values_of(self, tensor: torch.Tensor) -> Array | None:
         """The array of a tensor that has no values of its own; None: it has."""
@@ -146,6 +140,13 @@ class Residency:
 
     def __len__(self) -> int:
         return len(self._kept) + sum(array() is not None for array in list(self._mapped.values()))
+
+
+def _there(mapped: weakref.ref[Array], tensor: torch.Tensor) -> Array | None:
+    array = mapped()
+    if array is None or array._gone or array._client.closed or not tensor.is_contiguous():
+        return None
+    return array
 
 
 def _version(tensor: torch.Tensor) -> int:
