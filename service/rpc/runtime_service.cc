@@ -345,8 +345,8 @@ void RuntimeService::DoExplain(const pb::ExplainRequest& request, pb::ExplainRep
 void RuntimeService::DoRun(const pb::RunRequest& request, pb::RunReply* reply, Call call) {
   const int given = std::max(request.args_size(), request.handles_size());
   if (given > ir::kParamsMax) {
-    return call->ClaimAndEnd(InvalidArgument(
-        base::Cat("the run has ", given, " arguments; no program has more than ", ir::kParamsMax)));
+    return call->ClaimAndEnd(
+        InvalidArgument(base::Cat("the run has ", given, " arguments; no program has more than ", ir::kParamsMax)));
   }
   if (request.args_size() > 0 && request.handles_size() > 0) {
     return call->ClaimAndEnd(InvalidArgument(base::Cat("the run has ", request.args_size(), " args and ",
