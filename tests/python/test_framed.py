@@ -52,9 +52,14 @@ def open_sockets(client: hostir.Client) -> int:
     return len(client._stub._sockets._open)
 
 
-def test_requests_go_in_frames(one: hostir.Client) -> None:
+def test_requests_go_in_frames(one: hostir.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are no streams, by one connection; their errors have code, text and line of the user's."""
-    one._stub._stub = None  # gRPC's: a request that went by it would fail.
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a request that went by gRPC")
+
+    for name in ("Compile", "Run", "Wait", "Cancel"):
+        monkeypatch.setattr(getattr(one._stub, name), "_by_grpc", refused)
     x = np.arange(8, dtype=np.float32)
     fd = doubled()
     for _ in range(3):

@@ -263,8 +263,9 @@ class Graph:
                 results = self._made(values, sizes)
             self._settle(values)
         except BaseException:  # What a run writes meanwhile is not for the caller to see.
-            with contextlib.suppress(HostirError):
-                self._settle(values)
+            while values.get(_UNDER_WAY):
+                with contextlib.suppress(HostirError):
+                    self._settle(values)
             raise
         return results
 
@@ -282,7 +283,9 @@ class Graph:
 
     def _settle(self, values: dict[Any, Any]) -> None:
         """Returns when no run of this call is under way: before anything reads what one makes, or writes."""
-        for run in values.pop(_UNDER_WAY, ()):
+        runs = values.get(_UNDER_WAY, [])
+        while runs:  # Where one fails, those behind it are still to be waited for.
+            run = runs.pop(0)
             try:
                 run.made[0].wait()
             except BaseException:  # An interrupt, too.
