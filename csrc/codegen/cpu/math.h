@@ -7,8 +7,15 @@
 namespace hir::codegen::cpu {
 
 V EmitExp(Writer& writer, std::string& code, const V& x);
+V EmitExp2(Writer& writer, std::string& code, const V& x);
+V EmitExpm1(Writer& writer, std::string& code, const V& x);
 V EmitLog(Writer& writer, std::string& code, const V& x);
+V EmitLog1p(Writer& writer, std::string& code, const V& x);
+V EmitLog2(Writer& writer, std::string& code, const V& x);
 V EmitTanh(Writer& writer, std::string& code, const V& x);
 V EmitErf(Writer& writer, std::string& code, const V& x);
+// Functions of the module, beside its declarations: a lane beyond 2^20 is the C library's.
+V EmitSin(Writer& writer, std::string& code, const V& x);
+V EmitCos(Writer& writer, std::string& code, const V& x);
 
 }  // namespace hir::codegen::cpu

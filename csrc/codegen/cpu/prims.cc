@@ -60,6 +60,21 @@ struct Emit {
   }
 };
 
+// Null: the C library's, a lane at a time, or one instruction.
+V (*VectorFunctionOf(Prim prim))(Writer&, std::string&, const V&) {
+  if (prim == Prim::kExp) return EmitExp;
+  if (prim == Prim::kExp2) return EmitExp2;
+  if (prim == Prim::kExpm1) return EmitExpm1;
+  if (prim == Prim::kLog) return EmitLog;
+  if (prim == Prim::kLog1p) return EmitLog1p;
+  if (prim == Prim::kLog2) return EmitLog2;
+  if (prim == Prim::kTanh) return EmitTanh;
+  if (prim == Prim::kErf) return EmitErf;
+  if (prim == Prim::kSin) return EmitSin;
+  if (prim == Prim::kCos) return EmitCos;
+  return nullptr;
+}
+
 V EmitFloat(Writer& w, std::string& code, Prim prim, const std::vector<V>& args) {
   Emit e{w, code};
   const V& a = args[0];
@@ -69,10 +84,7 @@ V EmitFloat(Writer& w, std::string& code, Prim prim, const std::vector<V>& args)
     return e.Op("fdiv", FloatConstant(a.type, 1, a.lanes), w.Intrinsic(code, "sqrt", {a}));
   }
   if (a.type == Ty::kF32) {
-    if (prim == Prim::kExp) return EmitExp(w, code, a);
-    if (prim == Prim::kLog) return EmitLog(w, code, a);
-    if (prim == Prim::kTanh) return EmitTanh(w, code, a);
-    if (prim == Prim::kErf) return EmitErf(w, code, a);
+    if (const auto emit = VectorFunctionOf(prim)) return emit(w, code, a);
   }
   const fusion::PrimInfo& info = InfoOf(prim);
   const std::string_view text = info.llvm_floats;

@@ -79,9 +79,15 @@ struct Function {
 };
 const Function kFunctions[] = {
     {"exp", Prim::kExp, EmitExp, [](double x) { return std::exp(x); }},
+    {"exp2", Prim::kExp2, EmitExp2, [](double x) { return std::exp2(x); }},
+    {"expm1", Prim::kExpm1, EmitExpm1, [](double x) { return std::expm1(x); }},
     {"log", Prim::kLog, EmitLog, [](double x) { return std::log(x); }},
+    {"log1p", Prim::kLog1p, EmitLog1p, [](double x) { return std::log1p(x); }},
+    {"log2", Prim::kLog2, EmitLog2, [](double x) { return std::log2(x); }},
     {"tanh", Prim::kTanh, EmitTanh, [](double x) { return std::tanh(x); }},
     {"erf", Prim::kErf, EmitErf, [](double x) { return std::erf(x); }},
+    {"sin", Prim::kSin, EmitSin, [](double x) { return std::sin(x); }},
+    {"cos", Prim::kCos, EmitCos, [](double x) { return std::cos(x); }},
 };
 
 // `function` of `x` in a loop over vectors of `lanes`, for this CPU.
@@ -185,9 +191,9 @@ TEST(Math, SqrtIsExact) {
 }
 TEST(Math, ThroughTheLibrary) {
   CheckFunction(
-      Prim::kSin, [](double x) { return std::sin(x); }, 1);
+      Prim::kTan, [](double x) { return std::tan(x); }, 2);
   CheckFunction(
-      Prim::kLog1p, [](double x) { return std::log1p(x); }, 2);
+      Prim::kAtan, [](double x) { return std::atan(x); }, 1);
 }
 
 TEST(Math, Every16BitFloatToFloat32AndBack) {
