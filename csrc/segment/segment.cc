@@ -7,7 +7,8 @@
 // program alone. A candidate whose gain is only known to be at most so much is asked for when it is
 // first in that order, and takes its place by the answer. When no pair merges, each group is tried
 // with all its consumers, then with all its producers, at once: a reduction whose result two ops use
-// may fit only together with both.
+// may fit only together with both. And with its only consumer and that one's: a maximum, a sum and what
+// divides by it may pay together alone.
 //
 // Cost: a merge asks the predicate (or the bound, where there is one) for the edges of the merged
 // group only. Nodes are kept in a topological order, so that paths are searched between the two ends
@@ -57,6 +58,8 @@ class Merger {
       place_.push_back(i);
       at_place_[i] = i;
       partners_.emplace_back();
+      found_in_.push_back(0);
+      is_member_.push_back(0);
       for (const ir::Value* operand : nodes_[i].group.inputs) {
         if (operand->def == nullptr) continue;
         const int producer = groups_.PositionOf(operand->def);
@@ -156,45 +159,51 @@ class Merger {
   }
 
   // The nodes to which paths lead out of `members`, as far as paths from there may lead back: those in front of the
-  // last member. One of `members` is among them where a path does lead back.
-  std::set<int> Behind(const std::vector<int>& members) const {
-    const std::set<int> inside(members.begin(), members.end());
+  // last member. One of `members` is the last of them where a path does lead back: the search ends there.
+  std::vector<int> Behind(const std::vector<int>& members) {
+    ++search_;
     const int last = LastPlace(members);
-    std::set<int> found;
-    std::vector<int> pending;
-    const auto visit = [&](int number) {
-      if (PlaceOf(number) <= last && found.insert(number).second && !inside.contains(number)) pending.push_back(number);
+    for (const int member : members) is_member_[static_cast<size_t>(member)] = search_;
+    std::vector<int> found;
+    size_t next = 0;
+    const auto follow = [&](int number, bool is_member) {  // Whether a path leads back.
+      for (const int consumer : nodes_.at(number).consumers) {
+        const auto at = static_cast<size_t>(consumer);
+        const bool is_back = is_member_[at] == search_;
+        if (is_back && is_member) continue;
+        if (PlaceOf(consumer) > last || found_in_[at] == search_) continue;
+        found_in_[at] = search_;
+        found.push_back(consumer);
+        if (is_back) return true;
+      }
+      return false;
     };
     for (const int member : members) {
-      for (const int next : nodes_.at(member).consumers) {
-        if (!inside.contains(next)) visit(next);
-      }
+      if (follow(member, true)) return found;
     }
-    while (!pending.empty()) {
-      const int number = pending.back();
-      pending.pop_back();
-      for (const int next : nodes_.at(number).consumers) visit(next);
+    while (next < found.size()) {
+      if (follow(found[next++], false)) return found;
     }
     return found;
   }
 
   // Whether a path leads out of `members` and back in: then they cannot become one node.
-  bool MakesCycle(const std::vector<int>& members) const {
-    const std::set<int> behind = Behind(members);
-    return std::ranges::any_of(members, [&](int member) { return behind.contains(member); });
+  bool MakesCycle(const std::vector<int>& members) {
+    const std::vector<int> behind = Behind(members);
+    return !behind.empty() && is_member_[static_cast<size_t>(behind.back())] == search_;
   }
 
   // Gives `members`, which become the node `into`, one place: in front of what is behind them, behind all else that
   // stands between them.
   void Replace(const std::vector<int>& members, int into) {
-    const std::set<int> behind = Behind(members);
+    Behind(members);
     int first = PlaceOf(members[0]);
     for (const int member : members) first = std::min(first, PlaceOf(member));
     std::vector<int> places, before, after;
     for (auto at = at_place_.find(first); at != at_place_.end() && at->first <= LastPlace(members); ++at) {
       places.push_back(at->first);
       if (std::ranges::count(members, at->second) > 0) continue;
-      (behind.contains(at->second) ? after : before).push_back(at->second);
+      (found_in_[static_cast<size_t>(at->second)] == search_ ? after : before).push_back(at->second);
     }
     before.push_back(into);
     before.insert(before.end(), after.begin(), after.end());
@@ -265,9 +274,18 @@ class Merger {
     }
   }
 
+  // The one consumer of `node` and that one's only consumer, where there are such.
+  std::set<int> ChainOf(const Node& node) const {
+    if (node.consumers.size() != 1) return {};
+    const int next = *node.consumers.begin();
+    const std::set<int>& behind = nodes_.at(next).consumers;
+    return behind.size() == 1 ? std::set<int>{next, *behind.begin()} : std::set<int>();
+  }
+
   bool MergeOneStar() {
     for (const auto& [number, node] : nodes_) {
-      for (const std::set<int>* neighbours : {&node.consumers, &node.producers}) {
+      const std::set<int> chain = ChainOf(node);
+      for (const std::set<int>* neighbours : {&node.consumers, &node.producers, &chain}) {
         if (neighbours->size() < 2 || neighbours->size() > kStarMax) continue;
         std::vector<int> others(neighbours->begin(), neighbours->end());
         std::vector<int> all = others;
@@ -341,10 +359,12 @@ class Merger {
   std::map<int, Node> nodes_;
   std::set<std::pair<int, int>> added_;  // Pairs that are candidates, or whose answer was no.
   std::set<Candidate> candidates_;
-  std::map<std::pair<int, int>, Candidate> awaiting_;       // Those candidates, by their ends.
-  std::vector<std::set<int>> partners_;                     // By number: the other ends of its pairs in added_.
-  std::vector<int> place_;                                  // By number: in a topological order of the nodes.
-  std::map<int, int> at_place_;                             // The nodes in that order.
+  std::map<std::pair<int, int>, Candidate> awaiting_;  // Those candidates, by their ends.
+  std::vector<std::set<int>> partners_;                // By number: the other ends of its pairs in added_.
+  std::vector<int> place_;                             // By number: in a topological order of the nodes.
+  std::map<int, int> at_place_;                        // The nodes in that order.
+  std::vector<int> found_in_, is_member_;              // By number: the last search of Behind that did so.
+  int search_ = 0;
   Status failure_;                                          // The predicate's.
   std::set<std::pair<int, std::vector<int>>> stars_asked_;  // (centre, positions of all ops): never accepted later.
 };

@@ -130,6 +130,20 @@ fusion @f(%x: f32[8]) {
   EXPECT_EQ(Names(*Segment(*graph, only_three)), "a b c");
 }
 
+TEST(Segment, MergesAChainOfThreeAtOnce) {
+  const auto graph = Parse(R"(
+fusion @f(%x: f32[8]) {
+  %a: f32[8] = exp(%x)
+  %b: f32[8] = neg(%a)
+  %c: f32[8] = tanh(%b)
+  return %c
+})");
+  const auto all_or_none = [](const GroupView&, const GroupView&, const GroupView& merged) -> std::optional<Gain> {
+    return merged.ops.size() == 3 ? std::optional(Gain{.bytes = 1, .launches = 1}) : std::nullopt;
+  };
+  EXPECT_EQ(Names(*Segment(*graph, all_or_none)), "a b c");
+}
+
 TEST(Segment, SiblingsMergeOnlyWhenAsked) {
   const auto graph = Parse(R"(
 fusion @f(%x: f32[8]) {
