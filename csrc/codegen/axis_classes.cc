@@ -4,6 +4,7 @@
 #include "csrc/codegen/structure.h"
 #include "csrc/fusion/element.h"
 #include "csrc/fusion/fusion_ops.h"
+#include "csrc/segment/price.h"
 
 namespace hir::codegen {
 
@@ -11,10 +12,38 @@ using fusion::AxisLink;
 using fusion::AxisRelation;
 using fusion::Element;
 
+namespace {
+
+OpAxes::Reading ReadingOf(const ir::Op& op, int operand, const OpAxes::Facts& facts) {
+  OpAxes::Reading reading;
+  const ir::Value& result = *op.results[0];
+  int innermost = -1;  // Of the result's logical axes.
+  for (int axis = 0; IsTensor(result) && axis < std::ssize(result.type->axes); ++axis) {
+    const ir::Axis& its = result.type->axes[static_cast<size_t>(axis)];
+    if (its.kind != ir::AxisKind::kReduction && !IsSingle(its)) innermost = axis;
+  }
+  bool varies = innermost < 0;
+  for (const AxisLink& link : facts.links) {
+    if (link.operand != operand) continue;
+    const bool keeps = link.relation == AxisRelation::kSame || link.relation == AxisRelation::kBroadcast ||
+                       link.relation == AxisRelation::kReduced;
+    reading.keeps_index = reading.keeps_index && keeps;
+    reading.is_piece =
+        reading.is_piece || link.relation == AxisRelation::kPadded || link.relation == AxisRelation::kConcatenated;
+    varies = varies || link.relation == AxisRelation::kReduced ||
+             (link.result_axis == innermost && link.relation != AxisRelation::kBroadcast);
+  }
+  if (!varies) reading.innermost = result.type->axes[static_cast<size_t>(innermost)].extent;
+  return reading;
+}
+
+}  // namespace
+
 const OpAxes::Facts& OpAxes::Of(const ir::Op& op) {
-  const auto [at, is_new] = facts_.try_emplace(&op);
-  Facts& facts = at->second;
-  if (!is_new) return facts;
+  const auto id = static_cast<size_t>(op.results[0]->id);
+  if (facts_.size() <= id) facts_.resize(id + 1);
+  if (facts_[id] != nullptr) return *facts_[id];
+  Facts& facts = *(facts_[id] = std::make_unique<Facts>());
   facts.links = fusion::AxesOf(op);
   const bool makes_elements = !fusion::IsCommunication(fusion::CodeOf(op)) && (op.info->effects & ir::kLibrary) == 0;
   facts.is_pointwise = makes_elements && std::ranges::all_of(facts.links, [](const AxisLink& link) {
@@ -22,6 +51,9 @@ const OpAxes::Facts& OpAxes::Of(const ir::Op& op) {
                        });
   const auto is_loop = [](const AxisLink& link) { return link.relation == AxisRelation::kReduced; };
   if (makes_elements && std::ranges::any_of(facts.links, is_loop)) facts.loops = LoopsOf(op);
+  for (size_t k = 0; k < op.operands.size(); ++k) facts.readings.push_back(ReadingOf(op, static_cast<int>(k), facts));
+  if (makes_elements && !op.results.empty() && IsTensor(*op.results[0]))
+    facts.price = segment::PriceOfElement(op).value_or(0);
   return facts;
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "csrc/base/text.h"
+#include "csrc/codegen/cost.h"
 #include "csrc/codegen/paired.h"
 #include "csrc/codegen/schedules.h"
 
@@ -15,29 +16,12 @@ namespace {
 
 using base::Cat;
 
-constexpr int64_t kMany = int64_t{1} << 30;
-
 std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   std::vector<const ir::Value*> outputs;
   for (const OutputPlace& output : structure.outputs) {
     if (output.phase < 0 && output.depth < 0) outputs.push_back(output.value);
   }
   return outputs;
-}
-
-// Rows of "inner-outer" and elements of each, where all sizes in them are known or at hand; many where they are not.
-struct RowsAtHand {
-  int64_t count = kMany, columns = kMany;
-};
-RowsAtHand RowsOf(const Structure& structure, const AxisClasses& classes, const Sizes& sizes) {
-  const auto product_of = [&](const std::vector<int>& axes) {
-    int64_t product = 1;
-    for (const int axis : axes) {
-      product = std::min(product * std::min(SizeOf(classes.Extent(axis), sizes, kMany), kMany), kMany);
-    }
-    return product;
-  };
-  return {product_of(structure.rows), product_of(structure.columns)};
 }
 
 void AddGuard(KernelPlan& plan, const ir::Guard& guard) {
@@ -185,27 +169,53 @@ Status PlanInParts(const segment::GroupView& group, const AxisClasses& classes, 
 
 }  // namespace
 
+struct Acceptance::Known {
+  struct Answer {
+    std::vector<const ir::Op*> ops;
+    Verdict verdict;
+    Cost cost;
+  };
+
+  const Answer& Of(const segment::GroupView& group) {
+    Answer& answer = answers[{group.ops.empty() ? nullptr : group.ops.front(), group.ops.size()}];
+    if (std::ranges::equal(answer.ops, group.ops)) return answer;
+    answer = {.ops = {group.ops.begin(), group.ops.end()}, .verdict = {}, .cost = {}};
+    if (std::string reason = TooLarge(group); !reason.empty()) {
+      answer.verdict.reason = std::move(reason);
+      return answer;
+    }
+    std::optional<AxisClasses> classes;
+    std::optional<Structure> structure = AnalysePointwise(group, axes);
+    if (!structure) structure = Analyse(group, classes.emplace(group, axes));
+    answer.verdict = {structure->reason.empty(), structure->reason, structure->schedule};
+    if (answer.verdict.accepted) answer.cost = costs.Of(group, *structure, axes, classes ? &*classes : nullptr);
+    return answer;
+  }
+
+  OpAxes axes;
+  CostModel costs;
+  struct HashOf {
+    size_t operator()(const std::pair<const ir::Op*, size_t>& key) const {
+      return std::hash<const ir::Op*>()(key.first) ^ (key.second * 0x9e3779b97f4a7c15);
+    }
+  };
+  // By the first op and how many there are: groups of a segmentation only grow, so that each keeps its answer while
+  // others that it might become are asked of. Lookups only.
+  std::unordered_map<std::pair<const ir::Op*, size_t>, Answer, HashOf> answers;
+};
+
 Acceptance::Acceptance(const Target& target, const Sizes& sizes)
-    : axes_(std::make_unique<OpAxes>()),
-      sizes_(sizes),
-      short_row_(WalksOf(target).short_row),
-      few_rows_(WalksOf(target).few_rows) {}
+    : known_(std::make_unique<Known>(Known{.axes = {}, .costs = CostModel(target, sizes), .answers = {}})) {}
 Acceptance::~Acceptance() = default;
 
-Verdict Acceptance::Of(const segment::GroupView& group) {
-  if (std::string reason = TooLarge(group); !reason.empty()) return {false, std::move(reason), {}, false};
-  if (const std::optional<Structure> structure = AnalysePointwise(group, *axes_))
-    return {true, {}, structure->schedule, false};
-  const AxisClasses classes(group, *axes_);
-  const Structure structure = Analyse(group, classes);
-  // Which rows there are is not asked here: a plan knows the structure alone.
-  bool is_starved = structure.is_starved;
-  if (!structure.columns.empty()) {
-    const auto [count, columns] = RowsOf(structure, classes, sizes_);
-    is_starved = is_starved || count < few_rows_ || (count < kMany && columns < short_row_);
-  }
-  return {structure.reason.empty(), structure.reason, structure.schedule, is_starved};
+Verdict Acceptance::Of(const segment::GroupView& group) { return known_->Of(group).verdict; }
+
+std::optional<Cost> Acceptance::CostOf(const segment::GroupView& group) {
+  const Known::Answer& answer = known_->Of(group);
+  return answer.verdict.accepted ? std::optional(answer.cost) : std::nullopt;
 }
+
+int64_t Acceptance::BytesOf(const ir::Value& value) { return known_->costs.BytesOf(value); }
 
 Verdict Accepts(const segment::GroupView& group) { return Acceptance().Of(group); }
 

@@ -2,7 +2,9 @@
 // (codegen/cpu, codegen/gpu) turns into code. Nothing here knows a device.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -19,23 +21,40 @@ namespace hir::codegen {
 // that are constants.
 struct Verdict {
   bool accepted = false;
-  std::string reason;       // When refused, for `explain`.
-  std::string schedule;     // When accepted: "pointwise", "reduction", "normalization", ...
-  bool is_starved = false;  // Whatever the sizes of symbols, it keeps few processors busy: better several kernels.
+  std::string reason;    // When refused, for `explain`.
+  std::string schedule;  // When accepted: "pointwise", "reduction", "normalization", ...
 };
 Verdict Accepts(const segment::GroupView& group);
-// Answers as Accepts for many groups of one graph, which must not change: it asks of each op once. What is starved
-// depends on the device, and on the sizes at hand. Not thread-safe.
+
+// How long the launches of a group take, in bytes: those that pass through the device's memory in that time. Of symbols
+// whose sizes are not at hand each counts segment::kUnknownExtent.
+struct Cost {
+  int64_t bytes = 0;       // Of inputs, as far as they are read, and outputs: each once.
+  int64_t again = 0;       // Of inputs that several loops go over and no cache keeps; workspaces, written and read.
+  int64_t arithmetic = 0;  // Functions (segment::PriceOfElement), as often as they are computed.
+  int64_t idle = 0;        // More, where few processors or few of their lanes have work.
+  int64_t launches = 0;
+  int64_t of_launches = 0;  // The bytes of those.
+
+  // Memory and arithmetic go on at a time.
+  int64_t Total() const { return std::max(bytes + again, arithmetic) + idle + of_launches; }
+};
+
+// Answers as Accepts, and what they cost, for many groups of one graph, which must not change: it asks of each op once.
+// Not thread-safe.
 class Acceptance {
  public:
   explicit Acceptance(const Target& target = {}, const Sizes& sizes = {});
   ~Acceptance();
   Verdict Of(const segment::GroupView& group);
+  // Nothing: refused. Remembers the last group of so many ops that begins with the same one.
+  std::optional<Cost> CostOf(const segment::GroupView& group);
+  // 0 of a number of the host.
+  int64_t BytesOf(const ir::Value& value);
 
  private:
-  std::unique_ptr<class OpAxes> axes_;
-  const Sizes sizes_;
-  const int64_t short_row_, few_rows_;
+  struct Known;
+  std::unique_ptr<Known> known_;
 };
 
 struct Workspace {

@@ -34,7 +34,6 @@ namespace {
 using fusion::Element;
 using fusion::Prim;
 
-constexpr int64_t kRowsThatPay = 64;
 // Columns of an item where no row has to be whole: 4 pages of float32, and their sums in the first-level cache.
 constexpr int64_t kColumnsInItem = 4096;
 // What all rows of a loop have in common is kept where it costs more than its load; in instructions.
@@ -42,7 +41,6 @@ constexpr int64_t kKeptCostMin = 5;
 constexpr int64_t kRoundingCost = 4;  // To 16 bits.
 constexpr int64_t kFunctionCost = 32;
 constexpr size_t kKeptMax = 4;
-constexpr int64_t kRowsThatFill = 16;
 
 // The rows' axes of a region being built, and how they are cut.
 class RowParts {
@@ -152,14 +150,12 @@ class RowParts {
 
  private:
   int64_t PartsMax() const {
-    const Target& target = builder_.target();
     if (walks_.row_parts_max > 0) return walks_.row_parts_max;
     const ir::Expr* columns = pool_.Const(1);
     for (const int axis : builder_.structure().columns) {
       columns = pool_.Mul(columns, pool_.Import(builder_.classes().Extent(axis)));
     }
     SizeFacts& facts = builder_.facts();
-    const int64_t processors = std::max(target.multiprocessors, 1);
     int64_t blocks = 1;
     const bool is_constant = columns->IsConst() && total_->IsConst();
     for (const auto& [columns_min, count] : is_constant ? kBlocksOfRows : kBlocksOfRowsOfAnySize) {
@@ -167,9 +163,8 @@ class RowParts {
       if (facts.AtLeast(columns, columns_min, true)) break;
     }
     // Parts of few rows write much beside what they read.
-    if (blocks < kBlocksOfShortRows && total_->IsConst() && total_->value < processors * blocks * kRowsThatFill)
-      blocks = 1;
-    return processors * blocks;
+    if (total_->IsConst()) blocks = BlocksThatFill(walks_, blocks, total_->value);
+    return walks_.processors * blocks;
   }
 
   NestBuilder& builder_;

@@ -28,7 +28,6 @@ namespace hir::codegen {
 namespace {
 
 constexpr int64_t kTripsOfUnknown = 65536;
-constexpr int64_t kColumnsOfPartials = 256;
 // On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
 constexpr int64_t kShortestPart = 1024;
 constexpr int64_t kPartUnit = 64;
@@ -73,19 +72,9 @@ const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
   for (size_t i = 0; i < region.grid.size(); ++i) {
     const ir::Expr* end = region.grid[i].end;
     const bool last = !each && i + 1 == region.grid.size();
-    blocks = pool.Mul(blocks, last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsOfPartials))) : end);
+    blocks = pool.Mul(blocks, last ? pool.Max(pool.Const(1), pool.FloorDiv(end, pool.Const(kColumnsOfItem))) : end);
   }
   return blocks;
-}
-
-// From how many elements reduced into one result on. `again`: other loops over the same range follow; `is_alone`: it is
-// the one row.
-int64_t LongTrips(const NestBuilder& builder, bool again, bool is_alone) {
-  const Walks walks = WalksOf(builder.target());
-  const bool along_rows = ReducesInnermost(builder);
-  if (!again) return along_rows ? walks.long_row : walks.long_trips;
-  if (!along_rows) return walks.long_trips_again;
-  return is_alone ? walks.long_row_alone : walks.long_row_again;
 }
 
 // The most elements that one of the phases reduces into a result. In halves: hundreds of sums, each of a tensor of its
@@ -115,8 +104,9 @@ bool WantsParts(NestBuilder& builder, const Region& region) {
   const ir::Expr* longest = LongestOf(pool, region, reducing);
   SizeFacts& facts = builder.facts();
   const ir::Expr* blocks = BlocksOf(builder, region);
-  return !facts.AtLeast(blocks, WalksOf(builder.target()).few_items, true) &&
-         facts.AtLeast(longest, LongTrips(builder, again, blocks->IsConst(1)), true);
+  const Walks walks = WalksOf(builder.target());
+  return !facts.AtLeast(blocks, walks.few_items, true) &&
+         facts.AtLeast(longest, LongTrips(walks, ReducesInnermost(builder), again, blocks->IsConst(1)), true);
 }
 
 bool TakesRowsAbreast(NestBuilder& builder) {

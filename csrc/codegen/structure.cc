@@ -114,7 +114,6 @@ class Analysis {
       break;
     }
     if (chosen != nullptr) {
-      result_.is_starved = KeepFewBusy(domain, *chosen);
       SetRows(domain, *chosen);
       return CheckColumns();
     }
@@ -326,10 +325,7 @@ class Analysis {
   }
 
   bool KeepsIndex(const ir::Op& op, int operand) const {
-    return std::ranges::all_of(classes_.Links(&op), [&](const AxisLink& link) {
-      return link.operand != operand || link.relation == AxisRelation::kSame ||
-             link.relation == AxisRelation::kBroadcast || link.relation == AxisRelation::kReduced;
-    });
+    return classes_.FactsOf(&op).readings[static_cast<size_t>(operand)].keeps_index;
   }
 
   bool VisitOp(const ir::Op& op) {

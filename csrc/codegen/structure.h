@@ -3,6 +3,7 @@
 // Private to csrc/codegen.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,16 +25,24 @@ ReductionLoops LoopsOf(const ir::Op& op);
 // might belong to. The graph must not change. Not thread-safe.
 class OpAxes {
  public:
+  // Where an op reads an operand.
+  struct Reading {
+    bool keeps_index = true;              // At its own index, as far as the operand varies.
+    bool is_piece = false;                // Of the operand's own elements, beside which the result has others.
+    const ir::Expr* innermost = nullptr;  // The extent of the result's innermost axis, which it does not vary along.
+  };
   struct Facts {
     std::vector<fusion::AxisLink> links;
     // Elements are made from elements of the same place, and nothing else: no loop, no other index, no library.
     bool is_pointwise = false;
     std::optional<ReductionLoops> loops = {};  // Where a link is one of a reduction.
+    std::vector<Reading> readings = {};        // By operand.
+    int64_t price = 0;                         // segment::PriceOfElement; 0 of a reduction.
   };
   const Facts& Of(const ir::Op& op);
 
  private:
-  std::unordered_map<const ir::Op*, Facts> facts_;
+  std::vector<std::unique_ptr<Facts>> facts_;  // By the number of an op's first result.
 };
 
 // An axis of a tensor belongs to a class with the axes of other tensors that have the same index wherever an
@@ -81,9 +90,8 @@ struct OutputPlace {
 };
 
 struct Structure {
-  std::string reason;       // Not empty: the group does not fit one kernel.
-  std::string schedule;     // "scalar", "pointwise", "reduction", "normalization", "inner-outer"
-  bool is_starved = false;  // It has few long rows, which parts of the grid go through in order.
+  std::string reason;    // Not empty: the group does not fit one kernel.
+  std::string schedule;  // "scalar", "pointwise", "reduction", "normalization", "inner-outer"
   std::vector<Reduction> reductions;
   // Classes that all reductions keep; of "inner-outer": all but the columns, ordered so that each reduction over rows
   // keeps the first few.

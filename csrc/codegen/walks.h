@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "csrc/codegen/target.h"
 
@@ -23,6 +24,8 @@ inline constexpr BlocksOfRow kBlocksOfRowsOfAnySize[] = {
 // Rows of fewer elements starve whatever goes through several of them in order.
 inline constexpr int64_t kShortRow = 16;
 
+inline constexpr int64_t kRowsThatPay = 64;
+
 struct Walks {
   // Reductions in parts (partials.cc). Items of a grid that give the device work, and fewer than which are too few:
   // neighbouring rows in one item, a block of them, count as one.
@@ -38,15 +41,24 @@ struct Walks {
   bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
 
   // Rows in order (inner_outer.cc).
-  int64_t rows_min = 0;                // Of a part.
-  int64_t row_parts_max = 0;           // 0: as many blocks as a multiprocessor holds for the columns.
-  bool has_strided_parts = false;      // A part's rows may lie apart.
-  bool cuts_columns = false;           // Items are blocks of columns, too, where no phase needs a whole row.
-  bool keeps_invariants = false;       // What all rows compute alike is computed ahead of them.
-  bool reduces_rows_in_order = false;  // Sums over rows, whose columns are contiguous, are rows in order.
+  int64_t rows_min = 0;            // Of a part.
+  int64_t row_parts_max = 0;       // 0: as many blocks as a multiprocessor holds for the columns.
+  bool has_strided_parts = false;  // A part's rows may lie apart.
+  bool cuts_columns = false;       // Items are blocks of columns, too, where no phase needs a whole row.
+  bool keeps_invariants = false;   // What all rows compute alike is computed ahead of them.
+  // Sums over rows, whose columns are contiguous, are rows in order, from kRowsThatPay on.
+  bool reduces_rows_in_order = false;
 
-  int64_t short_row = 0;  // Fewer columns leave most of those idle that go through a row together: better two kernels.
-  int64_t few_rows = 0;   // Fewer leave most processors idle, and stay in cache where they are read again: the same.
+  // Costs (cost.cc).
+  int64_t processors = 1;    // Multiprocessors; cores, which a plan does not know, are as good as one.
+  int64_t fast_items = 1;    // So many rows at a time keep memory busy,
+  int64_t fast_columns = 1;  // so many blocks of columns, of at least `columns_of_item`, which have more threads,
+  int64_t columns_of_item = 1;
+  int64_t fast_parts = 1;       // and so many parts of rows in order.
+  int64_t short_row = 1;        // Fewer columns of rows in order leave lanes idle.
+  int64_t bytes_of_row = 0;     // In order: that pass through memory while a part goes through a row of one element.
+  int64_t hoisted_max = 1;      // So many elements along the innermost axis compute once what they have in common.
+  int64_t bytes_of_launch = 0;  // That pass through memory in the time of a launch behind another.
 
   // Loops are split where conditions on their indices change, so that rows from several tensors are one loop, too
   // (join_loops.cc).
@@ -57,5 +69,15 @@ struct Walks {
 };
 
 Walks WalksOf(const Target& target);
+
+// Of `elements` a row.
+int64_t BlocksOfRowsOf(std::span<const BlocksOfRow> blocks, int64_t elements);
+// Of those, as many as `rows` are enough for: parts of few rows write much beside what they read.
+int64_t BlocksThatFill(const Walks& walks, int64_t blocks, int64_t rows);
+// From how many elements reduced into each result on parts pay. `again`: other loops over the same range follow;
+// `is_alone`: it is the only one.
+int64_t LongTrips(const Walks& walks, bool along_rows, bool again, bool is_alone);
+// Of columns that are contiguous, where each is reduced, an item of the grid has so many.
+inline constexpr int64_t kColumnsOfItem = 256;
 
 }  // namespace hir::codegen

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "csrc/fusion/axes.h"
-#include "csrc/fusion/element.h"
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/builder.h"
 #include "csrc/ir/clone.h"
 #include "csrc/segment/min_cut.h"
+#include "csrc/segment/price.h"
 
 namespace hir::segment {
 namespace {
@@ -20,30 +20,6 @@ namespace {
 using ir::Op;
 using ir::Value;
 using Choice = MinCut::Choice;
-
-// Bytes that pass through memory in the time of one of these, about the same on CPUs and GPUs: cores have so much
-// arithmetic that the plain kind costs nothing.
-int64_t BytesInTimeOf(fusion::Prim prim) {
-  switch (InfoOf(prim).cost) {
-    case fusion::PrimCost::kPlain: return 0;
-    case fusion::PrimCost::kRoot:
-    case fusion::PrimCost::kShort: return 4;
-    case fusion::PrimCost::kLong: return 16;
-  }
-  return 0;
-}
-
-// The price of one element of the result; nothing where a reduction makes it.
-std::optional<int64_t> BytesInTimeOf(const fusion::Element* element) {
-  if (element->kind == fusion::Element::Kind::kReduce) return std::nullopt;
-  int64_t bytes = element->kind == fusion::Element::Kind::kPrim ? BytesInTimeOf(element->prim) : 0;
-  for (const fusion::Element* arg : element->args) {
-    const std::optional<int64_t> of_arg = BytesInTimeOf(arg);
-    if (!of_arg) return std::nullopt;
-    bytes += *of_arg;
-  }
-  return bytes;
-}
 
 bool IsOfReshape(fusion::AxisRelation relation) {
   return relation >= fusion::AxisRelation::kSplitOuter && relation <= fusion::AxisRelation::kMergedInner;
@@ -58,14 +34,9 @@ bool IsElementwise(const Op& op) {
 }
 
 // Arithmetic of one element of the result, as bytes; nothing where it is not computed again.
-std::optional<int64_t> PriceOfElement(const Op& op) {
+std::optional<int64_t> PriceOfComputing(const Op& op) {
   if (op.info->effects != ir::kPure || fusion::CodeOf(op) == fusion::FusionOp::kSegmentSet) return std::nullopt;
-  if (!IsElementwise(op)) return std::nullopt;
-  fusion::ElementBuilder builder;
-  std::vector<const fusion::Element*> index;
-  for (size_t i = 0; i < ir::ValueAxes(*op.results[0]->type).size(); ++i)
-    index.push_back(builder.Index(static_cast<int>(i)));
-  return BytesInTimeOf(fusion::Define(builder, op, 0, index));
+  return IsElementwise(op) ? PriceOfElement(op) : std::nullopt;
 }
 
 // Which values are in memory, as groups stand.
@@ -95,7 +66,7 @@ class Prices {
   // To compute the result of `op` again; kNever.
   int64_t OfComputing(const Op& op) {
     const auto [known, first] = of_element_.try_emplace(&op);
-    if (first) known->second = PriceOfElement(op);
+    if (first) known->second = PriceOfComputing(op);
     if (!known->second) return MinCut::kNever;
     const Value& result = *op.results[0];
     return *known->second * Bytes(&result) / std::max<int64_t>(DTypeBytes(result.type->dtype), 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "csrc/base/quoted.h"
 #include "csrc/base/text.h"
@@ -50,45 +51,81 @@ bool MayStandTogether(const GroupView& merged) {
   return true;
 }
 
+// The gain of groups that save less than is idle when they are one: it is their turn when all others have become what
+// they will, as what these save may be saved without.
+constexpr segment::Gain kLast = {.bytes = 0, .launches = 1};
+
+bool IsReduced(const ir::Value& value) {
+  return value.def != nullptr && IsTensor(value) && std::ranges::any_of(value.type->axes, [](const ir::Axis& axis) {
+           return axis.kind == ir::AxisKind::kReduction;
+         });
+}
+
+// Neither reads what the other makes, nor both one tensor.
+bool AreStrangers(const GroupView& producer, const GroupView& consumer) {
+  const auto is_read = [&](const ir::Value* value) { return Contains(consumer.inputs, value); };
+  return std::ranges::none_of(producer.outputs, is_read) &&
+         std::ranges::none_of(producer.inputs,
+                              [&](const ir::Value* value) { return IsTensor(*value) && is_read(value); });
+}
+
 // A value between the two is neither written nor read any more; one that both read is read once.
 int64_t BytesSaved(const GroupView& producer, const GroupView& consumer, const GroupView& merged,
-                   const segment::Sizes& sizes) {
+                   codegen::Acceptance& acceptance) {
   int64_t bytes = 0;
   for (const ir::Value* value : producer.outputs) {
     if (!Contains(consumer.inputs, value)) continue;
-    bytes += segment::StorageBytes(*value, sizes);                                        // Not read.
-    if (!Contains(merged.outputs, value)) bytes += segment::StorageBytes(*value, sizes);  // Not written.
+    bytes += acceptance.BytesOf(*value);                                        // Not read.
+    if (!Contains(merged.outputs, value)) bytes += acceptance.BytesOf(*value);  // Not written.
   }
   for (const ir::Value* value : producer.inputs) {
-    if (Contains(consumer.inputs, value)) bytes += segment::StorageBytes(*value, sizes);
+    if (Contains(consumer.inputs, value)) bytes += acceptance.BytesOf(*value);
   }
   return bytes;
 }
 
-bool Reads(const GroupView& consumer, const GroupView& producer) {
-  return std::any_of(producer.outputs.begin(), producer.outputs.end(),
-                     [&](const ir::Value* value) { return Contains(consumer.inputs, value); });
+// Of both apart; of a group that no kernel holds, what is known of its cost.
+struct Apart {
+  int64_t total = 0, idle = 0;
+};
+Apart CostApart(const GroupView& producer, const GroupView& consumer, codegen::Acceptance& acceptance) {
+  Apart apart;
+  for (const GroupView& group : {producer, consumer}) {
+    if (const std::optional<codegen::Cost> cost = acceptance.CostOf(group)) {
+      apart.total += cost->Total();
+      apart.idle += cost->idle;
+      continue;
+    }
+    for (const ir::Value* value : group.inputs) apart.total += acceptance.BytesOf(*value);
+    for (const ir::Value* value : group.outputs) apart.total += acceptance.BytesOf(*value);
+  }
+  return apart;
 }
 
-// A kernel that sums all of a tensor has its threads by that tensor. Whether another one that it holds is much larger:
-// a vector's length, and a matrix that is divided by it.
-constexpr int64_t kBesideASum = 8;
-bool StarvesBesideASum(const GroupView& merged, const segment::Sizes& sizes) {
-  int64_t summed = 0;
-  for (const ir::Op* op : merged.ops) {
-    const bool makes_one =
-        std::ranges::any_of(op->results[0]->type->axes,
-                            [](const ir::Axis& axis) { return axis.kind == ir::AxisKind::kReduction; }) &&
-        segment::StorageBytes(*op->results[0], sizes) <= DTypeBytes(op->results[0]->type->dtype);
-    if (!makes_one) continue;
-    for (const ir::Value* operand : op->operands) summed = std::max(summed, segment::StorageBytes(*operand, sizes));
+// Bytes that rematerialization saves of both apart: of what one makes for the other, and for nobody else, all that is
+// made of the inputs element by element may be made again from these. Results of reductions are read.
+int64_t MadeAgain(const GroupView& producer, const GroupView& consumer, const GroupView& merged,
+                  codegen::Acceptance& acceptance) {
+  int64_t saved = 0;
+  std::vector<const ir::Value*> pending;
+  for (const ir::Value* value : producer.outputs) {
+    if (!Contains(consumer.inputs, value) || Contains(merged.outputs, value) || IsReduced(*value)) continue;
+    saved += 2 * acceptance.BytesOf(*value);
+    pending.push_back(value);
   }
-  if (summed == 0) return false;
-  return std::ranges::any_of(merged.ops, [&](const ir::Op* op) {
-    return std::ranges::any_of(op->results, [&](const ir::Value* result) {
-      return summed < segment::StorageBytes(*result, sizes) / kBesideASum;
-    });
-  });
+  std::unordered_set<const ir::Value*> seen(pending.begin(), pending.end());
+  while (!pending.empty()) {
+    const ir::Value* value = pending.back();
+    pending.pop_back();
+    const bool is_input = value->def == nullptr || Contains(producer.inputs, value);
+    if (is_input && !Contains(consumer.inputs, value)) saved -= acceptance.BytesOf(*value);
+    if (!is_input && IsReduced(*value) && !Contains(producer.outputs, value)) saved -= 2 * acceptance.BytesOf(*value);
+    if (is_input || IsReduced(*value)) continue;
+    for (const ir::Value* operand : value->def->operands) {
+      if (seen.insert(operand).second) pending.push_back(operand);
+    }
+  }
+  return std::max<int64_t>(saved, 0);
 }
 
 constexpr std::string_view kNames[] = {"fusing", "reshardings", "one_op"};
@@ -146,12 +183,12 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
   const segment::ShouldMerge fusing = [&](const GroupView& producer, const GroupView& consumer,
                                           const GroupView& merged) -> Result<std::optional<segment::Gain>> {
     if (stays_apart(producer) || stays_apart(consumer)) return std::nullopt;
-    return OneKernelHoldsIt(producer, consumer, merged, acceptance, sizes);
+    return OneKernelHoldsIt(producer, consumer, merged, acceptance);
   };
   const segment::ShouldMerge fusing_at_most = [&](const GroupView& producer, const GroupView& consumer,
                                                   const GroupView& merged) -> Result<std::optional<segment::Gain>> {
     if (stays_apart(producer) || stays_apart(consumer)) return std::nullopt;
-    return GainOfOneKernel(producer, consumer, merged, sizes);
+    return GainOfOneKernel(producer, consumer, merged, acceptance);
   };
   const segment::ShouldMerge theirs = [&](const GroupView& producer, const GroupView& consumer,
                                           const GroupView& merged) -> Result<std::optional<segment::Gain>> {
@@ -168,22 +205,23 @@ Result<std::vector<segment::Group>> GroupsOf(const ir::Graph& graph, const Segme
 bool FitsOneKernel(const GroupView& group) { return MayStandTogether(group) && codegen::Accepts(group).accepted; }
 
 std::optional<segment::Gain> GainOfOneKernel(const GroupView& producer, const GroupView& consumer,
-                                             const GroupView& merged, const segment::Sizes& sizes) {
+                                             const GroupView& merged, codegen::Acceptance& acceptance) {
   if (!AreOneCall(merged) && !MayStandTogether(merged)) return std::nullopt;
-  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged, sizes), .launches = 1};
+  return segment::Gain{.bytes = BytesSaved(producer, consumer, merged, acceptance), .launches = 1};
 }
 
 std::optional<segment::Gain> OneKernelHoldsIt(const GroupView& producer, const GroupView& consumer,
-                                              const GroupView& merged, codegen::Acceptance& acceptance,
-                                              const segment::Sizes& sizes) {
-  const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged, sizes);
+                                              const GroupView& merged, codegen::Acceptance& acceptance) {
+  const std::optional<segment::Gain> gain = GainOfOneKernel(producer, consumer, merged, acceptance);
   if (!gain || AreOneCall(merged)) return gain;
-  const codegen::Verdict verdict = acceptance.Of(merged);
-  if (!verdict.accepted || verdict.is_starved) return std::nullopt;
-  if (StarvesBesideASum(merged, sizes)) return std::nullopt;
-  const bool strangers = gain->bytes == 0 && !Reads(consumer, producer);
-  if (strangers && acceptance.Of(producer).schedule != acceptance.Of(consumer).schedule) return std::nullopt;
-  return gain;
+  const std::optional<codegen::Cost> cost = acceptance.CostOf(merged);
+  if (!cost) return std::nullopt;
+  const bool same_loops = acceptance.Of(producer).schedule == acceptance.Of(consumer).schedule;
+  if (!same_loops && AreStrangers(producer, consumer)) return std::nullopt;
+  Apart apart = CostApart(producer, consumer, acceptance);
+  if (cost->idle > apart.idle) apart.total -= MadeAgain(producer, consumer, merged, acceptance);
+  if (cost->Total() > apart.total) return std::nullopt;
+  return cost->idle - apart.idle > apart.total - cost->Total() ? kLast : gain;
 }
 
 }  // namespace hir::host

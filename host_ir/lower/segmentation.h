@@ -12,15 +12,15 @@ namespace hir::host {
 // Two groups become one when the result
 //   (1) holds only pure ops: never a communication or a library call, which are host-level ops on
 //   their own; (2) lies on one mesh: ranks that do not hold a value do not compute it; (3) has no
-//   segment_set behind what it copies: that boundary binds; (4) fits one kernel (codegen::Accepts).
-// The gain is the bytes that no longer pass through memory, and one launch.
+//   segment_set behind what it copies: that boundary binds; (4) fits one kernel (codegen::Accepts), which costs no more
+//   than both (codegen::Cost); and those that share no tensor have the same schedule.
+// The gain is the bytes that are not moved any more.
 std::optional<segment::Gain> OneKernelHoldsIt(const segment::GroupView& producer, const segment::GroupView& consumer,
-                                              const segment::GroupView& merged, codegen::Acceptance& acceptance,
-                                              const segment::Sizes& sizes = {});
+                                              const segment::GroupView& merged, codegen::Acceptance& acceptance);
 
-// At least its gain, without asking what one kernel can hold.
+// At least its gain, without asking what one kernel can hold or costs.
 std::optional<segment::Gain> GainOfOneKernel(const segment::GroupView& producer, const segment::GroupView& consumer,
-                                             const segment::GroupView& merged, const segment::Sizes& sizes = {});
+                                             const segment::GroupView& merged, codegen::Acceptance& acceptance);
 
 // The groups in the order in which they are to be queued: still topological, communications as early as what they
 // need allows, and what needs a communication's result behind what does not, so that there is work while ranks

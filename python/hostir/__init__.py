@@ -40,7 +40,7 @@ from .errors import (
 )
 from .mesh import DeviceMesh, ParallelType
 from .named_program import NamedProgram
-from .plan import Communication, Plan, Segment
+from .plan import Communication, KernelCost, Plan, Segment
 from .profile import Profile, SegmentTime
 from .progress import PlanProgress
 from .sharding import Sharding
@@ -65,6 +65,7 @@ __all__ = [
     "HostirError",
     "Internal",
     "InvalidArgument",
+    "KernelCost",
     "NamedProgram",
     "NotFound",
     "ParallelType",

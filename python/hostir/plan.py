@@ -6,11 +6,37 @@ import base64
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import HostirError
 from .picture import draw
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """How long a kernel takes by the reckoning that segmentation decides with, in bytes: those that pass through the
+    device's memory in that time. A symbol without a size counts 1024.
+
+    >>> print(plan.segments[0].cost.total, plan.segments[0].cost.idle)
+    """
+
+    bytes: int  # read, as far as they are, and written: each tensor once
+    again: int  # read again by further loops, and workspaces
+    arithmetic: int  # functions; goes on beside those two
+    idle: int  # more, where few processors or lanes have work
+    of_launches: int
+    total: int  # the larger of bytes + again and arithmetic, idle and of_launches
+
+    def __str__(self) -> str:
+        parts = {
+            "again": self.again,
+            "of functions": self.arithmetic - self.bytes - self.again,
+            "idle": self.idle,
+            "of launches": self.of_launches,
+        }
+        reasons = ", ".join(f"{_amount(amount)} {reason}" for reason, amount in parts.items() if amount > 0)
+        return f"{_amount(self.total)}: {reasons}" if reasons else _amount(self.total)
 
 
 @dataclass(frozen=True)
@@ -34,6 +60,7 @@ class Segment:
     bytes: int | str  # read and written per rank: a number where the sizes are known, else an expression
     loop: str = ""  # the loop that it is a part of; launches and bytes are then those of one iteration
     iterations: str = ""  # of that loop: a number or an expression
+    cost: KernelCost | None = None  # of kernels alone; of one iteration
 
 
 @dataclass(frozen=True)
@@ -109,6 +136,13 @@ class Traffic:
     least: int  # with the same calls and communications, as host_ir/pipeline/traffic.h reckons it
 
 
+def _cost(segment: Any) -> KernelCost | None:
+    c = segment.cost
+    if not segment.HasField("cost"):
+        return None
+    return KernelCost(c.bytes, c.again, c.arithmetic, c.idle, c.of_launches, c.total)
+
+
 def _time(explanation: Any) -> Time:
     time = explanation.time
     unknown = time.unknown if explanation.HasField("time") else "the daemon is older than this client"
@@ -145,7 +179,7 @@ class Plan:
         self.segments = [
             Segment(
                 *(s.name, s.kind, s.schedule, list(s.ops), s.launches, list(s.inputs), list(s.outputs), _bytes(s)),
-                *(s.loop, s.iterations),
+                *(s.loop, s.iterations, _cost(s)),
             )
             for s in explanation.segments
         ]
@@ -174,7 +208,7 @@ class Plan:
     def json(self) -> str:
         """Everything above as one JSON object, keys sorted: ``json.loads(plan.json())["guards"]``."""
         fields: dict[str, Any] = {name: value for name, value in vars(self).items() if name[0] != "_"}
-        fields["segments"] = [vars(s) for s in self.segments]
+        fields["segments"] = [asdict(s) for s in self.segments]
         fields["communications"] = [vars(c) for c in self.communications]
         fields["memory"] = [vars(m) for m in self.memory]
         fields["time"] = vars(self.time)
@@ -203,6 +237,9 @@ class Plan:
         predicted = self.time.segments
         times = iter(predicted)
         rows: list[tuple[str, ...]] = [("segment", "kind", "work", "reads", "writes", "bytes a rank")]
+        has_costs = any(s.cost and isinstance(s.bytes, int) for s in self.segments)
+        if has_costs:
+            rows = [(*rows[0], "takes as long as")]
         if predicted:
             rows = [(*rows[0], "predicted")]
         for s in self.segments:
@@ -212,6 +249,8 @@ class Plan:
             if s.loop:
                 name, amount = f"{s.loop}.{name}", f"{amount} x {s.iterations}"
             row: tuple[str, ...] = (name, s.kind, work, _short(s.inputs), _short(s.outputs), amount)
+            if has_costs:
+                row = (*row, str(s.cost) if s.cost and isinstance(s.bytes, int) else "")
             if predicted:
                 us = 0.0 if s.kind == "view" else next(times)[1]
                 row = (*row, "" if s.kind in ("view", "loop") else _micros(us))

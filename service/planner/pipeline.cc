@@ -73,7 +73,7 @@ Result<std::vector<codegen::Artifact>> Compile(std::span<const codegen::KernelPl
 Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOptions& options) {
   Tell(options, pb::PlanProgress::STAGE_PLANNING, 0, 0);
   HIR_ASSIGN(host::ProgramPlan plan, Plan(program, options, options.sizes));
-  pb::Plan message = ToMessage(plan, options.sizes);
+  pb::Plan message = ToMessage(plan, options.target, options.sizes);
   HIR_TRY(AddPools(*plan.host, &message));
   // Sizes decide how tensors go from node to node.
   const bool between_nodes = options.links.of_node.size() > 1 && !plan.local.communications.empty();

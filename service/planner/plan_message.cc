@@ -23,7 +23,23 @@ void SetBytes(const ir::Expr* bytes, Record* record) {
 
 std::string Typed(const ir::Value& value) { return Cat(value.name, ": ", ir::ToString(*value.type)); }
 
-void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* out) {
+void SetCost(const codegen::Cost& cost, v1::KernelCost* out) {
+  out->set_bytes(cost.bytes);
+  out->set_again(cost.again);
+  out->set_arithmetic(cost.arithmetic);
+  out->set_idle(cost.idle);
+  out->set_of_launches(cost.of_launches);
+  out->set_total(cost.Total());
+}
+
+// The program that `segment` is a part of.
+const ir::Graph& GraphOf(const host::ProgramPlan& plan, const host::LoweredSegment& segment) {
+  if (segment.loop == nullptr) return *plan.local.graph;
+  return segment.in_rest ? *segment.loop->rest_body.segments.graph : *segment.loop->body.segments.graph;
+}
+
+void AddSegment(const host::ProgramPlan& plan, size_t index, const codegen::Target& target, const codegen::Sizes& sizes,
+                v1::Explanation* out) {
   ir::ExprPool pool;
   const host::LoweredSegment& segment = plan.segments[index];
   const segment::Group& group = *segment.group;
@@ -41,6 +57,9 @@ void AddSegment(const host::ProgramPlan& plan, size_t index, v1::Explanation* ou
   for (const ir::Value* value : group.outputs) record->add_outputs(Typed(*value));
   record->set_launches(segment.launches);
   SetBytes(host::BytesOf(pool, plan, segment), record);
+  if (segment.kind != host::SegmentKind::kKernel) return;
+  const auto cost = codegen::Acceptance(target, sizes).CostOf(group.View(GraphOf(plan, segment)));
+  if (cost) SetCost(*cost, record->mutable_cost());
 }
 
 void AddCommunication(const host::QueuedCommunication& queued, v1::Explanation* out) {
@@ -109,7 +128,7 @@ void AddGuard(const ir::Guard& guard, const std::set<std::string>& replans, v1::
 
 }  // namespace
 
-v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Sizes& sizes) {
+v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Target& target, const codegen::Sizes& sizes) {
   v1::Plan out;
   out.set_name(plan.host->name());
   out.set_host_program(ir::Print(*plan.host));
@@ -132,7 +151,7 @@ v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Sizes& sizes) {
     AddGuard(guard, {Condition(guard)}, &out);
   }
   v1::Explanation* explanation = out.mutable_explanation();
-  for (size_t i = 0; i < plan.segments.size(); ++i) AddSegment(plan, i, explanation);
+  for (size_t i = 0; i < plan.segments.size(); ++i) AddSegment(plan, i, target, sizes, explanation);
   for (const host::QueuedCommunication& queued : host::CommunicationsInQueueOrder(plan))
     AddCommunication(queued, explanation);
   if (const std::optional<host::Traffic> traffic = host::TrafficOf(plan, sizes)) {

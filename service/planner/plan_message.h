@@ -10,7 +10,7 @@
 namespace hir::service {
 
 // Everything but the artifacts: the host program's text, inputs and outputs, guards, and what `explain` shows.
-// `sizes`: those that it was planned with.
-::hostir::v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Sizes& sizes);
+// `target`, `sizes`: those that it was planned with.
+::hostir::v1::Plan ToMessage(host::ProgramPlan& plan, const codegen::Target& target, const codegen::Sizes& sizes);
 
 }  // namespace hir::service

@@ -71,10 +71,13 @@ std::string PlanText(const pb::ExplainReply& reply) {
   const auto& predicted = plan.time().segments();
   int next = 0;  // Of those; views have none.
   std::vector<std::vector<std::string>> rows = {{"segment", "kind", "work", "reads", "writes", "bytes a rank"}};
+  const bool has_costs = std::ranges::any_of(plan.segments(), [](const auto& s) { return !CostOf(s).empty(); });
+  if (has_costs) rows[0].emplace_back("takes as long as");
   if (!predicted.empty()) rows[0].emplace_back("predicted");
   for (const pb::SegmentRecord& segment : plan.segments()) {
     rows.push_back({NameOf(segment), segment.kind(), WorkOf(segment), Names(segment.inputs()), Names(segment.outputs()),
                     AmountOf(segment)});
+    if (has_costs) rows.back().push_back(CostOf(segment));
     if (predicted.empty()) continue;
     const bool has = segment.kind() != "view" && next < predicted.size();
     const double us = has ? predicted[next++].rank_us(0) : 0;

@@ -14,6 +14,21 @@ std::string AmountOf(const pb::SegmentRecord& segment) {
   return segment.loop().empty() ? Amount(segment) : Cat(Amount(segment), " x ", segment.iterations());
 }
 
+std::string CostOf(const pb::SegmentRecord& segment) {
+  if (!segment.has_cost() || !segment.has_bytes_value()) return "";
+  const pb::KernelCost& cost = segment.cost();
+  const int64_t moved = cost.bytes() + cost.again();
+  std::vector<std::string> reasons;
+  const auto add = [&reasons](int64_t bytes, std::string_view reason) {
+    if (bytes > 0) reasons.push_back(Cat(Bytes(bytes), " ", reason));
+  };
+  add(cost.again(), "again");
+  add(cost.arithmetic() - moved, "of functions");
+  add(cost.idle(), "idle");
+  add(cost.of_launches(), "of launches");
+  return Cat(Bytes(cost.total()), reasons.empty() ? "" : Cat(": ", base::Join(reasons, ", ")));
+}
+
 std::string NameOf(const pb::SegmentRecord& segment) {
   return segment.loop().empty() ? segment.name() : Cat(segment.loop(), ".", segment.name());
 }

@@ -15,6 +15,9 @@ std::string Amount(const Record& record) {
 }
 // "1.0 KiB x 4": of a loop's parts, for each of its iterations.
 std::string AmountOf(const ::hostir::v1::SegmentRecord& segment);
+// Of a kernel whose sizes are known: bytes that pass through memory in its time, and why they are more than it moves.
+// Else empty.
+std::string CostOf(const ::hostir::v1::SegmentRecord& segment);
 // "loop0.k1"
 std::string NameOf(const ::hostir::v1::SegmentRecord& segment);
 // Its schedule; of a library call, communication or view the ops.

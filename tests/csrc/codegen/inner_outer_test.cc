@@ -49,36 +49,6 @@ TEST(InnerOuter, RmsNormBackward) {
   }
 }
 
-// Short rows leave most of a warp idle, and nothing of a core. Symbols whose sizes are not at hand say nothing.
-TEST(InnerOuter, ShortRowsStarveAGpuSooner) {
-  const auto is_starved = [](const Target& target, const std::string& rows, const std::string& columns,
-                             const Sizes& sizes = {}) {
-    const auto graph = ir::Parse(Cat("fusion @f(%x: f32[", rows, ", ", columns, R"(]) {
-      %s = sum(%x) {axes=[0], keepdim=false, dtype=null}
-      %m = max(%x) {axes=[1], keepdim=false, dtype=null}
-      return %s, %m
-    })"),
-                                 fusion::kFusionOps);
-    EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-    const Verdict verdict = Acceptance(target, sizes).Of(WholeOf(**graph).View(**graph));
-    EXPECT_TRUE(verdict.accepted) << verdict.reason;
-    return verdict.is_starved;
-  };
-  EXPECT_TRUE(is_starved(kHopper, "30000", "32"));
-  EXPECT_FALSE(is_starved({}, "30000", "32"));
-  EXPECT_FALSE(is_starved(kHopper, "30000", "64"));
-  EXPECT_TRUE(is_starved({}, "30000", "8"));
-  EXPECT_FALSE(is_starved(kHopper, "i0", "32"));
-  EXPECT_FALSE(is_starved(kHopper, "i0", "i1", {{"i1", 32}}));
-  EXPECT_TRUE(is_starved(kHopper, "i0", "32", {{"i0", 30000}}));
-  EXPECT_TRUE(is_starved(kHopper, "i0", "i1", {{"i0", 300000}, {"i1", 32}}));
-  EXPECT_FALSE(is_starved({}, "i0", "i1", {{"i0", 300000}, {"i1", 8}}));
-  // Few rows.
-  EXPECT_TRUE(is_starved(kHopper, "51", "2781"));
-  EXPECT_FALSE(is_starved(kHopper, "66", "2781"));
-  EXPECT_FALSE(is_starved({}, "51", "2781"));
-}
-
 // Sums for each batch, over everything, and of each row.
 constexpr char kBatches[] = R"(fusion @f(%x: f32[i0, i1, i2], %w: f32[i2]) {
   %s = sum(%x) {axes=[2], keepdim=true, dtype=null}

@@ -38,7 +38,7 @@ class PlanMessage : public ::testing::TestWithParam<std::string> {
     sizes_ = program->sizes;
     auto plan = host::PlanProgram(ir::Clone(*program->graph), {.num_devices = program->num_devices});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    message_ = ToMessage(*plan, {});
+    message_ = ToMessage(*plan, {}, {});
     auto host = ir::Parse(message_.host_program(), host::kHostOps);
     ASSERT_TRUE(host.ok()) << host.status().ToString();
     host_ = *std::move(host);

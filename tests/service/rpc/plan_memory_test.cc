@@ -33,7 +33,7 @@ class PlanMemory : public ::testing::TestWithParam<std::string> {
     auto plan = host::PlanProgram(ir::Clone(*program_.graph), {.num_devices = program_.num_devices});
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     plan_ = *std::move(plan);
-    v1::Plan message = ToMessage(plan_, {});
+    v1::Plan message = ToMessage(plan_, {}, {});
     const Status added = AddPools(*plan_.host, &message);
     ASSERT_TRUE(added.ok()) << added.ToString();
     auto made = Program::Make("id", 1, std::move(message));
