@@ -45,7 +45,7 @@ def test_explain(client: hostir.Client) -> None:
     decoded = json.loads(plan.json())
     assert decoded["communications"][0]["team"] == [[0, 1, 2, 3]]
     assert decoded["segments"][0].keys() == {
-        *("name", "kind", "schedule", "ops", "launches", "inputs", "outputs", "bytes", "loop", "iterations")
+        *("name", "kind", "schedule", "ops", "launches", "inputs", "outputs", "bytes", "loop", "iterations", "cost")
     }
 
 
@@ -77,6 +77,23 @@ def test_explain_with_sizes(client: hostir.Client) -> None:
     assert plan.communications[0].bytes == 32 * 16 * 4
     assert all(isinstance(segment.bytes, int) for segment in plan.segments)
     assert "2.0 KiB" in str(plan)
+
+
+def test_explain_tells_what_kernels_cost(client: hostir.Client) -> None:
+    rows = 1 << 20
+    (kernel,) = client.explain(softmax(), sizes={"i0": rows}).segments
+    assert kernel.cost is not None
+    assert kernel.cost.bytes == kernel.bytes == 2 * rows * 8 * 4
+    assert (kernel.cost.again, kernel.cost.idle) == (0, 0)
+    assert kernel.cost.arithmetic == rows * 8 * 4  # An exp is 4 bytes; a row is near, and its exps are kept.
+    assert kernel.cost.total == kernel.cost.bytes + kernel.cost.of_launches
+
+    few = client.explain(softmax(), sizes={"i0": 4})
+    assert "takes as long as" in str(few)
+    assert "of launches" in str(few)
+    assert "takes as long as" not in str(client.explain(softmax()))
+    library = client.explain(row_parallel(), sizes={"i0": 32}).segments
+    assert [segment.cost is None for segment in library] == [segment.kind != "kernel" for segment in library]
 
 
 def test_explain_tells_memory(client: hostir.Client) -> None:
