@@ -45,7 +45,7 @@ struct Segmentation {
 };
 
 // By name:
-//   fusing       the default: what saves bytes, or a launch
+//   fusing       the default: what costs no more in one kernel
 //   reshardings  cut at reshardings and library calls alone: whatever one kernel holds, whether that saves anything
 //                or not
 //   one_op       each op on its own
