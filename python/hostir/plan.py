@@ -18,7 +18,9 @@ class KernelCost:
     """How long a kernel takes by the reckoning that segmentation decides with, in bytes: those that pass through the
     device's memory in that time. A symbol without a size counts 1024.
 
-    >>> print(plan.segments[0].cost.total, plan.segments[0].cost.idle)
+    >>> for s in plan.segments:
+    ...     if s.cost:  # A KernelCost: s is a kernel.
+    ...         print(s.name, s.cost.total, s.cost.idle)
     """
 
     bytes: int  # read, as far as they are, and written: each tensor once
