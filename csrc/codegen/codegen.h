@@ -31,7 +31,7 @@ Verdict Accepts(const segment::GroupView& group);
 struct Cost {
   int64_t bytes = 0;       // Of inputs, as far as they are read, and outputs: each once.
   int64_t again = 0;       // Of inputs that several loops go over and no cache keeps; workspaces, written and read.
-  int64_t arithmetic = 0;  // Functions (segment::PriceOfElement), as often as they are computed.
+  int64_t arithmetic = 0;  // Functions, as often as they are computed: half of segment::PriceOfElement.
   int64_t idle = 0;        // More, where few processors or few of their lanes have work.
   int64_t launches = 0;
   int64_t of_launches = 0;  // The bytes of those.

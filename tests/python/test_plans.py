@@ -85,7 +85,7 @@ def test_explain_tells_what_kernels_cost(client: hostir.Client) -> None:
     assert kernel.cost is not None
     assert kernel.cost.bytes == kernel.bytes == 2 * rows * 8 * 4
     assert (kernel.cost.again, kernel.cost.idle) == (0, 0)
-    assert kernel.cost.arithmetic == rows * 8 * 4  # An exp is 4 bytes; a row is near, and its exps are kept.
+    assert kernel.cost.arithmetic == rows * 8 * 2  # An exp is 2 bytes; a row is near, and its exps are kept.
     assert kernel.cost.total == kernel.cost.bytes + kernel.cost.of_launches
 
     few = client.explain(softmax(), sizes={"i0": 4})

@@ -54,7 +54,7 @@ TEST(Cost, ReadsOfASliceNoMore) {
 
 // A sine for each element of the result, not of the row that it is made of.
 TEST(Cost, FunctionsAreComputedWhereTheyAreRead) {
-  constexpr int64_t kSine = 16;
+  constexpr int64_t kSine = 8;
   const auto cost = [](std::string_view broadcast, std::string_view extent, const Target& target = {}) {
     return CostOf(Cat("fusion @f(%x: f32[100, 200], %a: f32[", extent, "]) {\n%s = sin(%a)\n%b = broadcast(%s) ",
                       "{is_broadcast_dim=[", broadcast, "]}\n%y = mul(%x, %b)\nreturn %y\n}"),
@@ -68,7 +68,7 @@ TEST(Cost, FunctionsAreComputedWhereTheyAreRead) {
 
 // What is read at two places is computed at both; a piece of a concatenation no more often than it has elements.
 TEST(Cost, FunctionsAreComputedAtEachPlace) {
-  constexpr int64_t kExp = 4;
+  constexpr int64_t kExp = 2;
   const auto cost = [](int first, int second) {
     return CostOf(Cat("fusion @f(%x: f32[200]) {\n%e = exp(%x)\n",                                     //
                       "%a = slice(%e) {start=[", first, "], end=[", first + 150, "], strides=[1]}\n",  //
