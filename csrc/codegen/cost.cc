@@ -128,7 +128,7 @@ void CostModel::Follow(const ir::Op& op, const Use& use, const OpAxes::Facts& fa
     const OpAxes::Reading& reading = facts.readings[k];
     Use& its = UseOf(operand);
     int64_t times = Plus(use.in_place, use.elsewhere);
-    // Of each piece of a concatenation, and of what is padded, its own elements.
+    // A piece of a concatenation, and what is padded, are computed at their own elements alone.
     if (reading.is_piece) times = Share(times, ElementsOf(operand), elements);
     // All that the innermost loop computes alike is computed ahead of it, or once a vector.
     if (reading.innermost != nullptr) {

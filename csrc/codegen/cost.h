@@ -1,4 +1,4 @@
-// What a kernel costs, before it is planned: segmentation asks of every group that two others would become. In bytes,
+// Costs of kernels that are not planned yet: segmentation asks of every group that two others would become. In bytes,
 // those that pass through the device's memory in the time that something takes. Private to csrc/codegen but for Cost.
 #pragma once
 

@@ -70,14 +70,14 @@ struct Walks {
 
 Walks WalksOf(const Target& target);
 
-// Of `elements` a row.
+// The blocks for rows of so many elements.
 int64_t BlocksOfRowsOf(std::span<const BlocksOfRow> blocks, int64_t elements);
-// Of those, as many as `rows` are enough for: parts of few rows write much beside what they read.
+// As many of those as `rows` are enough for: parts of few rows write much beside what they read.
 int64_t BlocksThatFill(const Walks& walks, int64_t blocks, int64_t rows);
 // From how many elements reduced into each result on parts pay. `again`: other loops over the same range follow;
 // `is_alone`: it is the only one.
 int64_t LongTrips(const Walks& walks, bool along_rows, bool again, bool is_alone);
-// Of columns that are contiguous, where each is reduced, an item of the grid has so many.
+// An item of the grid has so many columns, where they are contiguous and each is reduced.
 inline constexpr int64_t kColumnsOfItem = 256;
 
 }  // namespace hir::codegen

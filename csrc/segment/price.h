@@ -1,4 +1,4 @@
-// What computing costs, in bytes: those that pass through memory in its time.
+// The price of computing, in bytes: those that pass through memory in its time.
 #pragma once
 
 #include <cstdint>

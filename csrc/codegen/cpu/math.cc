@@ -337,8 +337,8 @@ constexpr double kReducedMax = 0x1p20;  // Beyond, quarters times a part of pi /
 constexpr double kQuarter[] = {0x1.921fb544p+0, 0x1.0b4611a6p-34, 0x1.3198a2e037073p-69};
 constexpr size_t kTermsOfSin = 5, kTermsOfCos = 6;
 
-// Of x = n pi / 2 + r, |r| <= pi / 4, in doubles: r is as exact where x is near a multiple of pi. `quarters`: 1 for a
-// cosine.
+// The sine of x = n pi / 2 + r, |r| <= pi / 4, in doubles: r is as exact where x is near a multiple of pi. `quarters`:
+// 1 for a cosine.
 V SinOfQuarters(Writer& writer, std::string& code, const V& x, int quarters) {
   static const std::vector<double> sine =
       Fit([](double s) { return std::sin(std::sqrt(s)) / std::sqrt(s); }, 0, 0.62, kTermsOfSin);
