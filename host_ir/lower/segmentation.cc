@@ -55,7 +55,7 @@ bool MayStandTogether(const GroupView& merged) {
 // they will, as what these save may be saved without.
 constexpr segment::Gain kLast = {.bytes = 0, .launches = 1};
 
-bool IsReduced(const ir::Value& value) {
+bool IsOfReduction(const ir::Value& value) {
   return value.def != nullptr && IsTensor(value) && std::ranges::any_of(value.type->axes, [](const ir::Axis& axis) {
            return axis.kind == ir::AxisKind::kReduction;
          });
@@ -109,7 +109,7 @@ int64_t MadeAgain(const GroupView& producer, const GroupView& consumer, const Gr
   int64_t saved = 0;
   std::vector<const ir::Value*> pending;
   for (const ir::Value* value : producer.outputs) {
-    if (!Contains(consumer.inputs, value) || Contains(merged.outputs, value) || IsReduced(*value)) continue;
+    if (!Contains(consumer.inputs, value) || Contains(merged.outputs, value) || IsOfReduction(*value)) continue;
     saved += 2 * acceptance.BytesOf(*value);
     pending.push_back(value);
   }
@@ -119,8 +119,9 @@ int64_t MadeAgain(const GroupView& producer, const GroupView& consumer, const Gr
     pending.pop_back();
     const bool is_input = value->def == nullptr || Contains(producer.inputs, value);
     if (is_input && !Contains(consumer.inputs, value)) saved -= acceptance.BytesOf(*value);
-    if (!is_input && IsReduced(*value) && !Contains(producer.outputs, value)) saved -= 2 * acceptance.BytesOf(*value);
-    if (is_input || IsReduced(*value)) continue;
+    if (!is_input && IsOfReduction(*value) && !Contains(producer.outputs, value))
+      saved -= 2 * acceptance.BytesOf(*value);
+    if (is_input || IsOfReduction(*value)) continue;
     for (const ir::Value* operand : value->def->operands) {
       if (seen.insert(operand).second) pending.push_back(operand);
     }
