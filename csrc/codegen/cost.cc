@@ -99,7 +99,7 @@ void CostModel::RowByRow(const Structure& structure, const AxisClasses& classes,
   walk.is_near = longest <= walks_.long_row_again;
   if (items < walks_.few_items && longest >= LongTrips(walks_, along_rows, loops > 1, items == 1)) {
     walk.is_near = false;
-    // What is stored for each element comes behind the sums, in a launch of its own.
+    // Stores of single elements come behind the sums, in a launch of their own.
     const bool stores_points = std::ranges::any_of(structure.outputs, [&](const OutputPlace& output) {
       return output.phase >= 0 && !structure.phase_loops[static_cast<size_t>(output.phase)].empty();
     });

@@ -84,7 +84,7 @@ int64_t BytesSaved(const GroupView& producer, const GroupView& consumer, const G
   return bytes;
 }
 
-// Of both apart; of a group that no kernel holds, what is known of its cost.
+// The costs of both apart. A group that no kernel holds counts its bytes alone.
 struct Apart {
   int64_t total = 0, idle = 0;
 };

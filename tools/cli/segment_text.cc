@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "csrc/base/checked.h"
 #include "csrc/base/text.h"
 
 namespace hir::cli {
@@ -17,13 +18,15 @@ std::string AmountOf(const pb::SegmentRecord& segment) {
 std::string CostOf(const pb::SegmentRecord& segment) {
   if (!segment.has_cost() || !segment.has_bytes_value()) return "";
   const pb::KernelCost& cost = segment.cost();
-  const int64_t moved = cost.bytes() + cost.again();
+  // A saved answer may say anything.
+  const int64_t moved =
+      base::CheckedAdd(std::max<int64_t>(cost.bytes(), 0), std::max<int64_t>(cost.again(), 0)).value_or(INT64_MAX);
   std::vector<std::string> reasons;
   const auto add = [&reasons](int64_t bytes, std::string_view reason) {
     if (bytes > 0) reasons.push_back(Cat(Bytes(bytes), " ", reason));
   };
   add(cost.again(), "again");
-  add(cost.arithmetic() - moved, "of functions");
+  if (cost.arithmetic() > moved) add(cost.arithmetic() - moved, "of functions");
   add(cost.idle(), "idle");
   add(cost.of_launches(), "of launches");
   return Cat(Bytes(cost.total()), reasons.empty() ? "" : Cat(": ", base::Join(reasons, ", ")));

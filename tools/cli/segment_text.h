@@ -15,8 +15,8 @@ std::string Amount(const Record& record) {
 }
 // "1.0 KiB x 4": of a loop's parts, for each of its iterations.
 std::string AmountOf(const ::hostir::v1::SegmentRecord& segment);
-// Of a kernel whose sizes are known: bytes that pass through memory in its time, and why they are more than it moves.
-// Else empty.
+// The bytes that pass through memory in the time of a kernel whose sizes are known, and why they are more than it
+// moves. Else empty.
 std::string CostOf(const ::hostir::v1::SegmentRecord& segment);
 // "loop0.k1"
 std::string NameOf(const ::hostir::v1::SegmentRecord& segment);

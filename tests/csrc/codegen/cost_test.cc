@@ -1,5 +1,5 @@
-// What kernels are said to cost: bytes as far as they are read, functions as often as they are computed, rows that are
-// read again, processors that have no work.
+// The costs that kernels are said to have: bytes as far as they are read, functions as often as they are computed, rows
+// that are read again, processors that have no work.
 #include <gtest/gtest.h>
 
 #include "csrc/base/text.h"
@@ -12,7 +12,7 @@ namespace {
 
 using base::Cat;
 
-// Of all of a program, in one kernel.
+// The cost of one kernel that holds all of a program.
 Cost CostOf(const std::string& text, const Target& target = {}, const Sizes& sizes = {}) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
@@ -66,7 +66,7 @@ TEST(Cost, FunctionsAreComputedWhereTheyAreRead) {
   EXPECT_EQ(cost("0, 1", "100", kHopper).arithmetic, kSine * 100 * 200 / 4);
 }
 
-// What is read at two places is computed at both; a piece of a concatenation no more often than it has elements.
+// A value that is read at two places is computed at both; a piece of a concatenation as often as it has elements.
 TEST(Cost, FunctionsAreComputedAtEachPlace) {
   constexpr int64_t kExp = 2;
   const auto cost = [](int first, int second) {

@@ -42,6 +42,42 @@ std::string Work(const ProgramPlan& plan) {
   return base::Join(names, " ");
 }
 
+// The backward pass of an RMS norm, in bfloat16.
+std::string NormBackward(int64_t rows, int64_t columns) {
+  const std::string matrix = base::Cat("bf16[", rows, ", ", columns, "]");
+  return base::Cat("fusion @f(%grad: ", matrix, ", %x: ", matrix, ", %w: bf16[", columns, "], %rstd: f32[", rows,
+                   R"(, b]) {
+  %g = cast(%grad) {dtype=f32}
+  %xf = cast(%x) {dtype=f32}
+  %wf = cast(%w) {dtype=f32}
+  %xhat = mul(%xf, %rstd)
+  %gw = mul(%g, %wf)
+  %along = mul(%gw, %xhat)
+  %m = sum(%along) {axes=[1], keepdim=true, dtype=null}
+  %back = mul(%xhat, %m)
+  %d = sub(%gw, %back)
+  %dx = mul(%d, %rstd)
+  %dxb = cast(%dx) {dtype=bf16}
+  %of_w = mul(%g, %xhat)
+  %dw = sum(%of_w) {axes=[0], keepdim=false, dtype=null}
+  return %dxb, %dw
+})");
+}
+
+// Going through short rows in order takes a GPU longer than to read them twice. A core it does not.
+TEST(Costs, DecideWhatIsOneKernel) {
+  const auto kernels = [](int64_t rows, int64_t columns, const codegen::Target& target) {
+    auto graph = ir::Parse(NormBackward(rows, columns), fusion::kFusionOps);
+    EXPECT_TRUE(graph.ok()) << graph.status().ToString();
+    const auto plan = PlanProgram(*std::move(graph), {.target = target});
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return plan.ok() ? plan->kernels.size() : 0;
+  };
+  EXPECT_EQ(kernels(1'000'000, 32, codegen::kHopper), 2);
+  EXPECT_EQ(kernels(100'000, 512, codegen::kHopper), 1);
+  EXPECT_EQ(kernels(1'000'000, 32, {}), 1);
+}
+
 // Names of what kernels write and the program does not return.
 std::string Kept(const ProgramPlan& plan) {
   std::vector<std::string_view> names;
