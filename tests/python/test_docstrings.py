@@ -31,6 +31,7 @@ OF_A_CLIENT = {
     "Communication",
     "HostirError",
     "Jitted",
+    "KernelCost",
     "NamedProgram",
     "Plan",
     "PlanProgress",
