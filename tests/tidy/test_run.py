@@ -141,3 +141,26 @@ def test_an_unknown_command_is_refused(machine: pathlib.Path) -> None:
     done = run(machine, "tset")
     assert done.returncode == 1
     assert "unknown command: tset" in done.stderr
+
+
+def test_what_failed_is_told_behind_the_list(machine: pathlib.Path) -> None:
+    folder = machine / "build" / "dev" / "Testing" / "Temporary"
+    folder.mkdir(parents=True)
+    said = "\n".join(f"line {i}" for i in range(20))
+    log = "".join(
+        f"{i}/3 Testing: {name}\n{i}/3 Test: {name}\nOutput:\n----\n{said}\n{end}\n\n<end of output>\n"
+        for i, (name, end) in enumerate([("A.Good", "fine"), ("tests/b.py", "wrong: 4"), ("C.Bad", "wrong: 5")], 1)
+    )
+    install(
+        machine,
+        "ctest",
+        f"cat >{folder}/LastTest.log <<'END'\n{log}END\n" + f"cp {machine}/failed {folder}/LastTestsFailed.log; exit 8",
+    )
+    (machine / "failed").write_text("2:tests/b.py\n3:C.Bad\n")
+    function = "eval \"$(sed -n '/^run_tests() {/,/^}/p' run)\"; preset=dev; run_tests -j 2"
+    environment = os.environ | {"PATH": f"{machine}/bin:{os.environ['PATH']}", "CALLS": str(machine / "calls")}
+    done = subprocess.run(["bash", "-ec", function], cwd=machine, env=environment, capture_output=True, text=True)
+    shown = "\n".join(f"line {i}" for i in range(9, 20))
+    assert done.returncode == 8
+    assert done.stderr == f"\n== tests/b.py\n{shown}\nwrong: 4\n\n== C.Bad\n{shown}\nwrong: 5\n"
+    assert (machine / "calls").read_text() == "ctest --preset dev -j 2\n"
