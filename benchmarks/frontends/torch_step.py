@@ -26,6 +26,7 @@ sys.path += [str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
 import torch_rows  # noqa: E402
+import torchvision  # noqa: E402
 import transformers as tf  # noqa: E402
 from kept import quartiles  # noqa: E402
 
@@ -73,13 +74,13 @@ def mixtral() -> Made:
     return _language(tf.MixtralForCausalLM(config))
 
 
-def _images(model: Any, batch: int, size: int) -> Made:
+def _images(model: Any, batch: int, size: int, order: Any = torch.contiguous_format) -> Made:
     def loss(compiled: Any, images: Any) -> Any:
         made = compiled(images)
         labels = torch.arange(batch, device=images.device) % 10
         return F.cross_entropy(getattr(made, "logits", made), labels)
 
-    return model, loss, lambda: torch.randn(batch, 3, size, size)
+    return model, loss, lambda: torch.randn(batch, 3, size, size).to(memory_format=order)
 
 
 def vit() -> Made:
@@ -87,6 +88,17 @@ def vit() -> Made:
     config = tf.ViTConfig(image_size=128, patch_size=16, num_labels=10, **sizes)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     return _images(tf.ViTForImageClassification(config), 8, 128)
+
+
+def resnet() -> Made:
+    """Its convolutions are PyTorch's on every side."""
+    return _images(torchvision.models.resnet18(num_classes=10), 8, 96)
+
+
+def resnet_last() -> Made:
+    """The same with channels innermost, as convolutions like them."""
+    order = torch.channels_last
+    return _images(torchvision.models.resnet18(num_classes=10).to(memory_format=order), 8, 96, order)
 
 
 class Mixer(nn.Module):
@@ -158,7 +170,10 @@ def tables() -> Made:
     return model, lambda compiled, x: compiled(x).square().mean(), lambda: torch.randn(16, 512)
 
 
-MODELS = {f.__name__: f for f in (gpt2, llama, bert, mixtral, vit, mixer, norms, losses, tables, gpt2_small)}
+MODELS = {
+    f.__name__: f
+    for f in (gpt2, llama, bert, mixtral, vit, mixer, norms, losses, tables, resnet, resnet_last, gpt2_small)
+}
 USUAL = list(MODELS)[:-1]  # A step of the last takes seconds on a CPU.
 SIDES = ("eager", "inductor", "hostir")
 

@@ -36,7 +36,6 @@ struct Draft {
   const Mesh* mesh = nullptr;  // Null: not set yet.
   std::vector<LoopTransform> transforms;
   std::vector<ParallelType> parallel;
-  std::vector<int64_t> stride_order;
 };
 
 class Annotator {
@@ -48,14 +47,12 @@ class Annotator {
       draft_.mesh = layout.mesh;
       draft_.transforms.assign(layout.transforms.begin(), layout.transforms.end());
       draft_.parallel.assign(layout.parallel.begin(), layout.parallel.end());
-      draft_.stride_order.assign(layout.stride_order.begin(), layout.stride_order.end());
     }
     leaves_ = LoopDomain(graph.exprs(), *value.type, draft_.transforms);
   }
 
   Status Apply(const Annotation& a) {
     if (a.kind == Kind::kMesh) return SetMesh(a);
-    if (a.kind == Kind::kStrideOrder) return SetStrideOrder(a);
     if (a.kind == Kind::kShard) return Shard(a);
     HIR_ASSIGN(const size_t axis, LoopAxis(a.axis));
     if (a.kind == Kind::kParallelize) return Parallelize(axis, a.type);
@@ -66,10 +63,8 @@ class Annotator {
     const bool serial = std::ranges::count(draft_.parallel, ParallelType::kSerial) == std::ssize(draft_.parallel);
     // Splits alone say nothing yet; the next command may.
     if (draft_.mesh == nullptr && serial && draft_.transforms.empty()) return nullptr;
-    return graph_.New(Layout{.mesh = draft_.mesh,
-                             .transforms = graph_.Copy(draft_.transforms),
-                             .parallel = graph_.Copy(draft_.parallel),
-                             .stride_order = graph_.Copy(draft_.stride_order)});
+    return graph_.New(Layout{
+        .mesh = draft_.mesh, .transforms = graph_.Copy(draft_.transforms), .parallel = graph_.Copy(draft_.parallel)});
   }
 
  private:
@@ -89,19 +84,6 @@ class Annotator {
                                  " already, got @", a.mesh->name, " = ", a.mesh->mesh.ToString()));
     }
     draft_.mesh = a.mesh;
-    return {};
-  }
-
-  Status SetStrideOrder(const Annotation& a) {
-    std::vector<int64_t> sorted(a.order.begin(), a.order.end());
-    std::sort(sorted.begin(), sorted.end());
-    const int64_t n = std::ssize(ValueAxes(*value_.type));
-    bool permutation = std::ssize(sorted) == n;
-    for (int64_t i = 0; permutation && i < n; ++i) permutation = sorted[static_cast<size_t>(i)] == i;
-    if (!permutation) {
-      return InvalidArgument(Cat("[", base::JoinInts(a.order, ", "), "] is not a permutation of the ", n, " axes"));
-    }
-    draft_.stride_order.assign(a.order.begin(), a.order.end());
     return {};
   }
 
@@ -212,6 +194,19 @@ class Annotator {
   std::vector<Leaf> leaves_;
 };
 
+Status SetStrideOrder(Graph& graph, Value& value, std::span<const int64_t> order) {
+  const size_t num_axes = ValueAxes(*value.type).size();
+  std::vector<bool> seen(num_axes);
+  for (const int64_t place : order) {
+    if (place >= 0 && static_cast<size_t>(place) < num_axes) seen[static_cast<size_t>(place)] = true;
+  }
+  if (order.size() != num_axes || std::ranges::find(seen, false) != seen.end()) {
+    return InvalidArgument(Cat("[", base::JoinInts(order, ", "), "] is not a permutation of the ", num_axes, " axes"));
+  }
+  value.stride_order = graph.Copy(order);
+  return {};
+}
+
 }  // namespace
 
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
@@ -220,6 +215,10 @@ Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
   };
   if (value.type->kind != TypeKind::kTensor) {
     return fail(InvalidArgument(Cat("only a tensor has a layout, this is ", ToString(*value.type))));
+  }
+  if (annotation.kind == Kind::kStrideOrder) {
+    const Status status = SetStrideOrder(graph, value, annotation.order);
+    return status.ok() ? status : fail(status);
   }
   Annotator annotator(graph, value);
   if (const Status status = annotator.Apply(annotation); !status.ok()) return fail(status);
@@ -230,11 +229,8 @@ Status Annotate(Graph& graph, Value& value, const Annotation& annotation) {
 
 Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annotations) {
   value.layout = nullptr;
-  for (const bool orders : {false, true}) {
-    for (const Annotation& annotation : annotations) {
-      if ((annotation.kind == Kind::kStrideOrder) == orders) HIR_TRY(Annotate(graph, value, annotation));
-    }
-  }
+  value.stride_order = {};
+  for (const Annotation& annotation : annotations) HIR_TRY(Annotate(graph, value, annotation));
   return {};
 }
 

@@ -89,12 +89,11 @@ struct Annotation {
   std::string_view location = {};
 };
 // Applies `annotation` to value.layout. Errors: kInvalidArgument (axis out of range with the range, a mesh type without
-// a mesh or used twice, a mesh the value has not); the layout is unchanged. A stride order of a value without a mesh is
-// checked and then forgotten.
+// a mesh or used twice, a mesh the value has not); the layout is unchanged. A stride order is the value's, not the
+// layout's.
 Status Annotate(Graph& graph, Value& value, const Annotation& annotation);
 
-// Makes `annotations` the whole layout of `value`: in order, but stride orders last, so that one
-// may come before the mesh.
+// Makes `annotations` the whole layout of `value`, and its stride order.
 Status AnnotateAll(Graph& graph, Value& value, std::span<const Annotation> annotations);
 
 // The leaves of the loop domain of `type` under `transforms`: each leaf's extent and where it comes from.

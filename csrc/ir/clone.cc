@@ -29,8 +29,7 @@ class Carrier {
     if (layout == nullptr) return nullptr;
     return to_.New(Layout{.mesh = MeshOf(layout->mesh),
                           .transforms = to_.Copy(layout->transforms),
-                          .parallel = to_.Copy(layout->parallel),
-                          .stride_order = to_.Copy(layout->stride_order)});
+                          .parallel = to_.Copy(layout->parallel)});
   }
 
   std::vector<Attr> AttrsOf(const Op& op) {
@@ -169,7 +168,10 @@ Result<std::unique_ptr<Graph>> Rebuild(const Graph& graph) {
     const Status status = CloneOp(*op, builder, values).status();
     HIR_TRY(op->line > 0 ? status.WithContext("line " + std::to_string(op->line)) : status);
   }
-  for (const auto& [from, copy] : values) copy->layout = carrier.LayoutOf(from->layout);
+  for (const auto& [from, copy] : values) {
+    copy->layout = carrier.LayoutOf(from->layout);
+    copy->stride_order = to->Copy(from->stride_order);
+  }
   for (const Output& output : graph.outputs) {
     to->outputs.push_back({values.at(output.value), output.alias == nullptr ? nullptr : values.at(output.alias)});
   }

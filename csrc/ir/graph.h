@@ -33,6 +33,8 @@ struct Value {
   const Layout* layout = nullptr;  // Null: not decided (fusion), or none needed (host).
   Op* def = nullptr;               // Null for a parameter or block argument.
   int index = 0;                   // Among the results of `def`, the parameters, or the block's arguments.
+  // Where the program takes or returns it: axis i has the stride_order[i]-th smallest stride. Empty: row-major.
+  std::span<const int64_t> stride_order = {};
 };
 
 inline bool IsTensor(const Value& value) { return value.type->kind == TypeKind::kTensor; }

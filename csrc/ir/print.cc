@@ -14,7 +14,10 @@ constexpr size_t kLineColumns = 100;  // A program's head that is longer has one
 std::string TypedName(const Value& value) {
   std::string out = Cat("%", value.name);
   if (value.type != nullptr) Append(out, ": ", ToString(*value.type));
-  if (value.layout != nullptr) Append(out, " ", ToString(*value.layout));
+  std::string lies = value.layout == nullptr ? "" : ToString(*value.layout);
+  if (!value.stride_order.empty())
+    Append(lies, lies.empty() ? "" : ", ", "stride_order(", base::JoinInts(value.stride_order, ", "), ")");
+  if (value.layout != nullptr || !lies.empty()) Append(out, " {", lies, "}");
   return out;
 }
 

@@ -114,8 +114,7 @@ std::string ToString(const Layout& layout) {
     if (layout.parallel[i] == mesh::ParallelType::kSerial) continue;
     Append(out, ", parallelize(", i, ", ", mesh::ParallelTypeName(layout.parallel[i]), ")");
   }
-  if (!layout.stride_order.empty()) Append(out, ", stride_order(", base::JoinInts(layout.stride_order, ", "), ")");
-  return Cat("{", out.empty() ? std::string_view() : std::string_view(out).substr(2), "}");
+  return out.empty() ? out : out.substr(2);
 }
 
 }  // namespace hir::ir

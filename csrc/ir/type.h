@@ -74,13 +74,11 @@ struct Layout {
   const Mesh* mesh = nullptr;
   std::span<const LoopTransform> transforms = {};     // From the logical axes (reduced ones count), in order.
   std::span<const mesh::ParallelType> parallel = {};  // One per leaf of the loop domain.
-  std::span<const int64_t> stride_order = {};         // As declared by the user, or empty.
 };
 
-// Equal mesh, shards and stream axes; the stride order does not matter.
+// Equal mesh, shards and stream axes.
 bool Equal(const Layout& a, const Layout& b);
-// "{mesh=@m, outer_split(1, 4), parallelize(1, mesh_x)}": the mesh where there is one, steps in order, then parallel
-// axes, then the stride order.
+// "mesh=@m, outer_split(1, 4), parallelize(1, mesh_x)": the mesh where there is one, steps in order, parallel axes.
 std::string ToString(const Layout& layout);
 
 }  // namespace hir::ir

@@ -46,12 +46,12 @@ class Pinned {
 
   void Keep(const ir::Value& from, ir::Value* to) {
     values_.emplace(&from, to);
+    to->stride_order = graph_->Copy(from.stride_order);
     if (from.layout == nullptr) return;
     to->layout = graph_->New(
         ir::Layout{.mesh = from.layout->mesh == nullptr ? nullptr : graph_->AddMesh(from.layout->mesh->mesh),
                    .transforms = graph_->Copy(from.layout->transforms),
-                   .parallel = graph_->Copy(from.layout->parallel),
-                   .stride_order = graph_->Copy(from.layout->stride_order)});
+                   .parallel = graph_->Copy(from.layout->parallel)});
   }
 
   Status Add(const ir::Op& op) {

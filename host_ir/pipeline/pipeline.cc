@@ -16,6 +16,7 @@
 #include "host_ir/lower/segmentation.h"
 #include "host_ir/passes/passes.h"
 #include "host_ir/pipeline/group_passes.h"
+#include "host_ir/pipeline/memory_orders.h"
 #include "host_ir/pipeline/pin_sizes.h"
 
 namespace hir::host {
@@ -45,6 +46,7 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& 
   ir::Graph& global = *plan.global;
   std::vector<std::string> names;  // As they are returned: of equal values the passes keep one.
   for (const ir::Output& output : global.outputs) names.emplace_back(output.value->name);
+  HIR_ASSIGN(const MemoryOrders orders, MemoryOrdersOf(global));
   // 1. The global program: simplified, sharded, reshardings apart.
   if (target.kind == codegen::Target::Kind::kGpu) {
     const char* const pass = target.cudnn ? "decompose_attention_beyond_cudnn" : "decompose_attention";
@@ -55,7 +57,7 @@ Status ToLocal(std::unique_ptr<ir::Graph> program, const plan::LocalizeOptions& 
   // 2. One rank's program.
   HIR_ASSIGN(plan.local, plan::Localize(global, options));
   for (size_t i = 0; i < names.size(); ++i) plan.local.outputs[i].name = std::move(names[i]);
-  return {};
+  return LayOut(orders, plan.local);
 }
 
 // HOSTIR_DUMP=segments,kernels

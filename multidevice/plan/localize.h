@@ -37,6 +37,8 @@ struct Boundary {
   const ir::Type* global = nullptr;             // Over extents of the local graph.
   std::optional<mesh::Sharding> sharding = {};  // Nothing for a host scalar. Never partial.
   ir::Value* local = nullptr;                   // A rank's part; of a scalar the scalar.
+  // The axes of `global` as they lie in memory, the outermost first; empty: row-major. `local` has them in that order.
+  std::vector<int64_t> memory_order = {};
 };
 
 // Every rank of any mesh runs `graph`: an op is run by the devices of its result's mesh, and a communication by those

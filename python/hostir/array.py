@@ -46,6 +46,7 @@ class Array:
         data_type: DataType,
         sharding: Sharding,
         stored_once: tuple[bool, ...] = (),
+        memory_order: tuple[int, ...] = (),
         origin: str = "",
         run: int = 0,
         memory: int = 0,
@@ -54,6 +55,7 @@ class Array:
         self._client = client
         self._handle = handle
         self._stored_once = stored_once or (False,) * len(shape)
+        self._memory_order = memory_order  # Axes, the outermost in memory first; empty: row-major.
         self._origin = origin  # Where it was made, for errors.
         self._run = run  # The number of the run whose result it is; 0: of none.
         self._memory = memory  # Of the daemon's, that a client on its machine can map, or lent to it; 0: none.
@@ -202,6 +204,11 @@ class Array:
         if True not in self._stored_once:
             return self.size
         return math.prod(1 if o else n for n, o in zip(self.shape, self._stored_once, strict=True))
+
+    @property
+    def _axes_in_memory(self) -> tuple[int, ...]:
+        """For each axis its place in memory, from the outermost one; empty: row-major."""
+        return tuple(self._memory_order.index(axis) for axis in range(len(self._memory_order)))
 
     def _number(self, kind: str) -> bool | int | float:
         if self.size != 1:

@@ -36,6 +36,7 @@ from .errors import (
     from_code,
     from_rpc,
 )
+from .layouts import stride_order_of
 from .location import caller_location, invalid, located
 from .named_program import NamedProgram
 from .nodes import Nodes
@@ -207,8 +208,10 @@ class Client:
 
     def _upload_input(self, values: inputs_.Values, of: Runnable, index: int, patience: float | None) -> Array:
         header = pb.UploadHeader(session_id=self._session)
-        header.input.program_id = self._compile(of).program_id
+        compiled = self._compile(of)
+        header.input.program_id = compiled.program_id
         header.input.index = index
+        header.memory_order[:] = compiled.inputs[index].memory_order
         try:
             return self._upload(values, header, patience)
         except NotFound:  # The program was evicted.
@@ -219,7 +222,7 @@ class Client:
         if isinstance(array, gpu_array.GpuView):
             header.dtype = wire.dtype_number(as_data_type(array.dtype))
             header.shape[:] = array.shape
-            view = array
+            view = array.transposed(header.memory_order)
             tensor = self._when_there_is_room(lambda: self._transfers.upload_from_gpu(view, header), patience)
             if tensor is not None:
                 return self._array(tensor, caller_location())
@@ -257,8 +260,8 @@ class Client:
         except grpc.RpcError as error:
             raise self._error(error, array._origin) from None
         if view is None:
-            view = gpu_array.from_numpy(self._download(array, device), ordinal)
-        return gpu_array.CudaArray(view)
+            return gpu_array.CudaArray(gpu_array.from_numpy(self._download(array, device), ordinal))
+        return gpu_array.CudaArray(view.transposed(array._axes_in_memory))
 
     def _gpu_of(self, device: int) -> int | None:
         """Which GPU of this process a device is; None: it is none, or another process's."""
@@ -304,15 +307,23 @@ class Client:
         stored = array.shape
         if True in array._stored_once:
             stored = tuple(1 if once else n for n, once in zip(stored, array._stored_once, strict=True))
+        if array._memory_order:
+            stored = tuple(stored[axis] for axis in array._memory_order)
         view = lent.view(array._memory, array._memory_offset, stored, array.dtype, array)
         if view is None and array._memory == 0 and array._run != 0:  # What comes by the host never lies there.
             lent.want(device, ordinal, array._stored_size * array.dtype.itemsize)
-        return view if view is None or stored == array.shape else view.stretched(array.shape)
+        if view is None:
+            return None
+        view = view.transposed(array._axes_in_memory)
+        return view if view.shape == array.shape else view.stretched(array.shape)
 
     def _fetch(self, array: Array, device: int | None, seconds: float | None) -> np.ndarray[Any, Any]:
         request = pb.DownloadRequest(session_id=self._session, handle=array._handle, device=device)
+        value: np.ndarray[Any, Any]
         value, shape = self._transfers.download(request, array._stored_size * array.dtype.itemsize, seconds)
-        return value if value.shape == shape else np.broadcast_to(value, shape).copy()
+        if value.shape != shape:
+            value = np.broadcast_to(value, shape).copy()
+        return value.transpose(array._axes_in_memory) if array._memory_order else value
 
     def _shards(self, array: Array, read: Callable[[int], Any]) -> list[tuple[int, tuple[slice, ...], Any]]:
         self._check_live(array)
@@ -347,6 +358,9 @@ class Client:
                 contiguity = [None if once else True for once in array._stored_once]
                 x = fd.define_tensor(shape=[-1] * array.ndim, contiguity=contiguity, dtype=array.data_type)
                 y = fd.ops.set(x)
+                if array._memory_order:
+                    for tensor in (x, y):
+                        tensor._annotate("stride_order", order=stride_order_of(array._memory_order))
                 fd.add_output(y)
                 x.lay_out(array.sharding)
                 y.lay_out(sharding)
@@ -545,6 +559,7 @@ class Client:
                 given = inputs_.as_input(value, index, name, wire.data_type(parameter.dtype))
                 if self._value_bytes > 0 and inputs_.stored_bytes(given) <= min(self._value_bytes, left):
                     brought = add().tensor
+                    brought.memory_order[:] = parameter.memory_order
                     stored = inputs_.describe(given if isinstance(given, np.ndarray) else given.to_numpy(), brought)
                     brought.elements = stored.tobytes()
                     left -= stored.nbytes

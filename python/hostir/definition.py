@@ -14,6 +14,7 @@ from typing import Any, cast
 from .dtypes import DataType, element_type
 from .errors import FailedPrecondition, HostirError, Unimplemented
 from .infer import Sizes, ValueType, infer, input_type, scalar_type
+from .layouts import memory_order_of, stride_order_of
 from .location import caller_location, caller_variable, invalid, located
 from .ops import Ops
 from .record import Attribute, AxisRecord, OpRecord, OutputRecord, ParamRecord, Record
@@ -104,16 +105,19 @@ class FusionDefinition:
         shape: one entry an axis: -1 for a size that each run brings, 1 broadcast, or a constant. contiguity: a bool,
         or one entry an axis; None marks a broadcast axis, which is stored once (with -1: expanded to a size that each
         run brings). Beside stride_order its entries are in the order of memory, as nvFuser's are: axis i has the
-        ``stride_order[i]``-th smallest stride, the first entry is that of the largest one. Memory on the devices is
-        row-major whatever contiguity and stride_order say. ``sizes=`` with
-        ``strides=`` describe an array instead: its axes of stride 0 are broadcast. name: what plans, errors and runs by
-        name call it, instead of the variable: ``fd.define_tensor(shape=[4, 4], name="layers.0.weight")``.
+        ``stride_order[i]``-th smallest stride, the first entry is that of the largest one. So it lies on the devices,
+        dense whatever contiguity says, and an array of that order goes there as it is; arrays of others are
+        transposed on their way. ``sizes=`` with ``strides=`` describe an array instead: its axes of stride 0 are
+        broadcast, and the order is that of its strides. name: what plans, errors and runs by name call it, instead of
+        the variable: ``fd.define_tensor(shape=[4, 4], name="layers.0.weight")``.
         """
         self._check_open()
         if sizes is None and _are_strides(contiguity):
             sizes, strides = shape, cast("Sequence[int]", contiguity)  # define_tensor(sizes, strides, dtype)
         if sizes is not None:
             axes = self._axes_of_array(sizes, strides, static_sizes)
+            memory_order = memory_order_of(sizes, strides) if strides else ()
+            stride_order = stride_order or stride_order_of(memory_order)
         elif shape is not None:
             axes = self._axes_of_shape(shape, contiguity, stride_order)
         else:

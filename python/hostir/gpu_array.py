@@ -61,6 +61,13 @@ class GpuView:
         strides = [step if n == own else 0 for n, own, step in zip(shape, self.shape, self.strides, strict=True)]
         return GpuView(self.address, shape, strides, self.dtype, self.ordinal, self._keep)
 
+    def transposed(self, axes: Sequence[int]) -> GpuView:
+        """With its axes in that order; none: as they are."""
+        if not axes:
+            return self
+        shape, strides = [self.shape[axis] for axis in axes], [self.strides[axis] for axis in axes]
+        return GpuView(self.address, shape, strides, self.dtype, self.ordinal, self._keep)
+
     def part(self, slices: Sequence[slice]) -> GpuView:
         """Of those elements alone: starts and steps that are not negative."""
         bounds = [part.indices(n) for part, n in zip(slices, self.shape, strict=True)]

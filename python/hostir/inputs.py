@@ -205,13 +205,15 @@ def sized(value: Any, index: int, name: str, parameter: Any) -> Any:
 
 
 def describe(array: np.ndarray[Any, Any], header: Any) -> np.ndarray[Any, Any]:
-    """Says in a header what is sent, and returns it: of an axis with stride 0 one element."""
+    """Says in a header, which has the memory order, what is sent, and returns it, its axes in that order: of an axis
+    with stride 0 one element."""
     sent_once = [n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True)]
     native = array.dtype.newbyteorder("=")
     header.dtype = wire.dtype_number(as_data_type(native))
     header.shape[:] = array.shape
     header.sent_once[:] = sent_once if any(sent_once) else []
-    return array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)].astype(native, copy=False)
+    stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)].astype(native, copy=False)
+    return stored.transpose(header.memory_order) if header.memory_order else stored
 
 
 def stored_bytes(values: Values) -> int:

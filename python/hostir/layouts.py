@@ -13,6 +13,19 @@ from .sharding import Sharding
 from .value import Value
 
 
+def stride_order_of(memory_order: Sequence[int]) -> tuple[int, ...]:
+    """For each axis how many strides are smaller, of axes that lie in that order, the outermost first."""
+    return tuple(len(memory_order) - 1 - memory_order.index(axis) for axis in range(len(memory_order)))
+
+
+def memory_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The axes by their strides, the largest first; empty where they are in order, but for those that have one element
+    in memory."""
+    lie = [axis for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)) if n != 1 and stride != 0]
+    by_stride = sorted(lie, key=lambda axis: -abs(strides[axis]))
+    return () if by_stride == lie else (*(axis for axis in range(len(shape)) if axis not in lie), *by_stride)
+
+
 class LoopAxis:
     """An axis of a tensor's loop domain, by number; see Tensor.axis."""
 

@@ -301,8 +301,8 @@ class Ops(PointwiseOps):  # type: ignore[misc]
         return [self.size(arg, dim) for dim in range(arg.ndim)]
 
     def stride_order(self, arg: Tensor, order: Sequence[int]) -> Tensor:
-        """A copy with the stride order ``order``: recorded as ``set`` and that annotation (docs/ir.md, "Layouts").
-        Memory on devices is row-major whatever it says.
+        """A copy with the stride order ``order``: recorded as ``set`` and that annotation (docs/ir.md, "Layouts"). An
+        output with it lies on devices so; what is no output lies as planning wants.
 
         >>> fd.ops.stride_order(x, [0, 1]).shape  # (i0, 3)
         """

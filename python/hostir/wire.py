@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import MutableSequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf import descriptor_pb2
@@ -117,15 +117,31 @@ def sharding_message(sharding: Sharding, rank: int) -> Any:
     )
 
 
-def spec_of(message: Any) -> tuple[tuple[int, ...], DataType, Sharding, tuple[bool, ...]]:
-    """Shape, type, sharding and which axes are stored once of an array. Runs of a program return the same ones."""
+class Spec(NamedTuple):
+    """Of an array."""
+
+    shape: tuple[int, ...]
+    data_type: DataType
+    sharding: Sharding
+    stored_once: tuple[bool, ...]
+    memory_order: tuple[int, ...]  # Axes as they lie in memory, the outermost first; empty: row-major.
+
+
+def spec_of(message: Any) -> Spec:
+    """That of a message. Runs of a program return the same ones."""
     return _spec(message.SerializeToString())
 
 
 @functools.lru_cache(maxsize=_SPECS_KEPT)
-def _spec(serialized: bytes) -> tuple[tuple[int, ...], DataType, Sharding, tuple[bool, ...]]:
+def _spec(serialized: bytes) -> Spec:
     spec = tensor_pb2.TensorSpec.FromString(serialized)
-    return tuple(spec.shape), data_type(spec.dtype), sharding_of(spec.sharding), tuple(spec.stored_once)
+    return Spec(
+        tuple(spec.shape),
+        data_type(spec.dtype),
+        sharding_of(spec.sharding),
+        tuple(spec.stored_once),
+        tuple(spec.memory_order),
+    )
 
 
 def sharding_of(message: Any) -> Sharding:

@@ -63,6 +63,7 @@ void ToProto(const TensorSpec& spec, pb::TensorSpec* out) {
   for (const int64_t extent : spec.shape) out->add_shape(extent);
   for (const bool once : spec.stored_once) out->add_stored_once(once);
   ToProto(spec.sharding, out->mutable_sharding());
+  out->mutable_memory_order()->Add(spec.memory_order.begin(), spec.memory_order.end());
 }
 
 void ToProto(const std::string& handle, const Tensor& tensor, pb::Tensor* out) {

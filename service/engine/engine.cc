@@ -379,7 +379,13 @@ Result<TensorSpec> Engine::SpecOf(TensorSpec spec, std::string_view program_id, 
   if (index < 0 || index >= program->plan().inputs_size()) {
     return InvalidArgument(base::Cat("input ", index, " of a program that has ", program->plan().inputs_size()));
   }
-  return program->InputSpec(index, spec.dtype, spec.shape);
+  const std::vector<int64_t> sent = std::move(spec.memory_order);
+  HIR_ASSIGN(TensorSpec wanted, program->InputSpec(index, spec.dtype, spec.shape));
+  HIR_TRY(CheckMemoryOrder(sent, wanted.shape.size()));
+  if (SameMemory(wanted, sent)) return wanted;
+  return InvalidArgument(base::Cat("input ", index, " (", program->plan().inputs(index).name(), "): the elements come ",
+                                   DescribeOrder(sent), "; the program wants them ", DescribeOrder(wanted.memory_order),
+                                   ", as its stride_order says"));
 }
 
 Result<std::unique_ptr<Upload>> Engine::BeginUpload(const std::string& session, TensorSpec spec,

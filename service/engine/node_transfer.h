@@ -40,7 +40,7 @@ class NodeTransfer {
 
   bool is_upload() const { return whole_->way() == DeviceTransfer::Way::kIn; }
   const std::shared_ptr<Tensor>& tensor() const { return whole_->tensor(); }
-  const std::vector<int64_t>& shape() const { return whole_->shape(); }
+  const TensorSpec& sent() const { return whole_->sent(); }  // As of Download.
   const std::vector<NodePart>& parts() const { return parts_; }
   int64_t total_bytes() const;  // That travel.
   // To be granted, which Hold then takes: they are good as long as this lives.

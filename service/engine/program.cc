@@ -127,6 +127,8 @@ Result<std::vector<Program::Param>> Program::ParseParams(
     if (from.has_sharding()) {
       HIR_ASSIGN(param.sharding, FromProto(from.sharding(), param.shape.size()));
     }
+    param.memory_order.assign(from.memory_order().begin(), from.memory_order().end());
+    HIR_TRY(CheckMemoryOrder(param.memory_order, param.shape.size()).WithContext(from.name()));
     out.push_back(std::move(param));
   }
   return out;
@@ -147,6 +149,11 @@ Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
     return InvalidArgument(base::Cat(NameOf(index), ": the tensor lies ", Describe(spec.sharding),
                                      "; the program wants it ", Describe(wanted.sharding),
                                      "; reshard it, or put it as this input"));
+  }
+  if (!SameMemory(spec, wanted.memory_order)) {
+    return InvalidArgument(base::Cat(NameOf(index), ": the tensor lies ", DescribeOrder(spec.memory_order),
+                                     " in memory; the program wants it ", DescribeOrder(wanted.memory_order),
+                                     ", as its stride_order says; put it as this input"));
   }
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
     // One element is stored alike both ways, but that of a split axis is on one device unless it is stored once.
@@ -177,7 +184,7 @@ Status Program::Fits(int index, const TensorSpec& spec, Sizes& sizes) const {
 Result<TensorSpec> Program::InputSpec(int index, DType dtype, const std::vector<int64_t>& shape) const {
   HIR_TRY(CheckInput(index, dtype, shape));
   const Param& param = inputs_[static_cast<size_t>(index)];
-  return TensorSpec{dtype, shape, param.stored_once, param.sharding};
+  return TensorSpec{dtype, shape, param.stored_once, param.sharding, param.memory_order};
 }
 
 Status Program::CheckInput(int index, DType dtype, const std::vector<int64_t>& shape) const {
@@ -238,7 +245,7 @@ Status Program::CheckGuards(const Sizes& sizes, bool replans) const {
 Result<std::shared_ptr<const TensorSpec>> Program::OutputSpec(int index, const Sizes& sizes) const {
   if (const auto& constant = constant_outputs_[static_cast<size_t>(index)]; constant != nullptr) return constant;
   const Param& param = outputs_[static_cast<size_t>(index)];
-  TensorSpec spec = {param.dtype, {}, param.stored_once, param.sharding};
+  TensorSpec spec = {param.dtype, {}, param.stored_once, param.sharding, param.memory_order};
   for (const ir::Expr* extent : param.shape) {
     HIR_ASSIGN(const int64_t value, ValueOf(extent, sizes));
     spec.shape.push_back(value);

@@ -35,6 +35,7 @@ class Program {
     std::vector<const ir::Expr*> shape = {};
     std::vector<bool> stored_once = {};
     mesh::Sharding sharding = mesh::Sharding::OnDevice0(0);
+    std::vector<int64_t> memory_order = {};  // As of TensorSpec.
   };
   std::span<const Param> inputs() const { return inputs_; }
   std::span<const Param> outputs() const { return outputs_; }

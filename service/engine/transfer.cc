@@ -15,14 +15,16 @@ ShardMap MapOf(const TensorSpec& spec, std::optional<int64_t> device) {
   return ShardMap::OfShard(spec, static_cast<size_t>(*spec.sharding.mesh.PositionOf(*device)));
 }
 
-// The part that the device at `position` holds; `whole`: what travels is that part alone.
+// The part that the device at `position` holds, its axes as they lie in memory; `whole`: what travels is that part
+// alone.
 SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const SharedMemory* memory) {
   SharedPart part;
   part.device = spec.sharding.mesh.devices()[position];
   part.bytes = ShardBytes(spec);
   part.memory = memory;
   const mesh::PartRange range = mesh::ElementsOf(spec.sharding, spec.shape, part.device);
-  for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
+  for (size_t place = 0; place < spec.shape.size(); ++place) {
+    const size_t axis = AxisInMemory(spec, place);
     const bool one = spec.stored_once[axis] || spec.shape[axis] == 1;  // On every device, also where it is split.
     part.stored.push_back(spec.stored_once[axis] ? 1 : range.block[axis]);
     if (one) {
@@ -36,13 +38,16 @@ SharedPart PartOf(const TensorSpec& spec, size_t position, bool whole, const Sha
   return part;
 }
 
-// The shape of a whole tensor, or of what `device` holds.
-std::vector<int64_t> ShapeOf(const TensorSpec& spec, std::optional<int64_t> device) {
-  if (!device.has_value()) return spec.shape;
-  std::vector<int64_t> shape;
-  for (const mesh::Range& range : mesh::PartRangeOf(spec.sharding, spec.shape, *device).valid)
-    shape.push_back(range.size());
-  return shape;
+// The spec of what travels, a whole tensor or what `device` holds: its axes as they lie in memory.
+TensorSpec SpecInMemory(const TensorSpec& spec, std::optional<int64_t> device) {
+  TensorSpec out = spec;
+  for (size_t place = 0; place < spec.shape.size(); ++place) {
+    const size_t axis = AxisInMemory(spec, place);
+    out.shape[place] = spec.shape[axis];
+    if (device.has_value()) out.shape[place] = mesh::PartRangeOf(spec.sharding, spec.shape, *device).valid[axis].size();
+    out.stored_once[place] = spec.stored_once[axis];
+  }
+  return out;
 }
 
 }  // namespace
@@ -102,6 +107,8 @@ Status Upload::Reserve() {
   return {};
 }
 
+TensorSpec Upload::sent() const { return SpecInMemory(spec_, std::nullopt); }
+
 std::vector<SharedPart> Upload::Parts() const {
   std::vector<SharedPart> parts;
   for (size_t position = 0; position < host_->memory.size(); ++position)
@@ -141,7 +148,7 @@ Download::Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device
       host_(std::move(host)),
       map_(MapOf(tensor_->spec(), device)),
       addresses_(host_->Addresses()),
-      shape_(ShapeOf(tensor_->spec(), device)) {}
+      sent_(SpecInMemory(tensor_->spec(), device)) {}
 
 std::vector<SharedPart> Download::Parts() const {
   const Result<std::vector<size_t>> positions = Positions(*tensor_, device_);
@@ -219,7 +226,7 @@ DeviceTransfer::DeviceTransfer(Way way, std::shared_ptr<Tensor> tensor, std::opt
       tensor_(std::move(tensor)),
       device_(device),
       positions_(std::move(positions)),
-      shape_(ShapeOf(tensor_->spec(), device)) {}
+      sent_(SpecInMemory(tensor_->spec(), device)) {}
 
 int64_t DeviceTransfer::total_bytes() const { return ShardBytes(tensor_->spec()) * std::ssize(positions_); }
 

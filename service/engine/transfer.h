@@ -46,7 +46,7 @@ class Upload {
   // Errors: kFailedPrecondition: they are repeated, or there are none; kResourceExhausted.
   Status Reserve();
   std::vector<SharedPart> Parts() const;
-  const TensorSpec& spec() const { return spec_; }
+  TensorSpec sent() const;  // As of Download, whole.
 
   struct Stored {
     std::string handle;
@@ -78,9 +78,7 @@ class Download {
   // `host` has the shards at Positions(*tensor, device). REQUIRES: the tensor was ready; Positions is OK.
   Download(std::shared_ptr<Tensor> tensor, std::optional<int64_t> device, std::shared_ptr<HostShards> host);
 
-  const std::vector<int64_t>& shape() const { return shape_; }
-  const std::vector<bool>& sent_once() const { return tensor_->spec().stored_once; }
-  DType dtype() const { return tensor_->spec().dtype; }
+  const TensorSpec& sent() const { return sent_; }  // What travels: its axes as they lie in memory.
   int64_t total_bytes() const { return map_.sent_bytes(); }
 
   // The next at most `bytes_max` bytes; empty at the end.
@@ -101,7 +99,7 @@ class Download {
   bool is_writable_ = false;
   const ShardMap map_;
   const std::vector<std::byte*> addresses_;
-  std::vector<int64_t> shape_;
+  TensorSpec sent_;
   int64_t sent_bytes_ = 0;
 };
 
@@ -122,8 +120,8 @@ class DeviceTransfer {
   Way way() const { return way_; }
   bool lends() const { return lends_; }
   const std::shared_ptr<Tensor>& tensor() const { return tensor_; }
-  const std::vector<int64_t>& shape() const { return shape_; }
-  int64_t total_bytes() const;  // Of the shards.
+  const TensorSpec& sent() const { return sent_; }  // As of Download.
+  int64_t total_bytes() const;                      // Of the shards.
   std::vector<SharedPart> Parts() const;
 
   // The client's descriptors, one for each part in order. Errors: kInvalidArgument: there are more or fewer.
@@ -142,7 +140,7 @@ class DeviceTransfer {
   const std::shared_ptr<Tensor> tensor_;
   const std::optional<int64_t> device_;
   const std::vector<size_t> positions_;
-  std::vector<int64_t> shape_;
+  TensorSpec sent_;
   std::vector<base::Fd> memory_;
 };
 

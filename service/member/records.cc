@@ -51,6 +51,7 @@ Result<Inheritance::Tensor> TensorOf(const pb::TensorRecord& record, int64_t num
   if (spec.has_sharding()) {
     HIR_ASSIGN(tensor.spec.sharding, FromProto(spec.sharding(), tensor.spec.shape.size()));
   }
+  tensor.spec.memory_order.assign(spec.memory_order().begin(), spec.memory_order().end());
   HIR_TRY(CheckSpec(tensor.spec, num_devices));
   const int64_t bytes = ShardBytes(tensor.spec);
   const std::span<const int64_t> devices = tensor.spec.sharding.mesh.devices();

@@ -77,9 +77,19 @@ void AddCommunication(const host::QueuedCommunication& queued, v1::Explanation* 
   record->set_reason(communication.reason);
 }
 
+// "f32[i0, 8] {stride_order(0, 1)}"
+std::string TypeText(const plan::Boundary& param) {
+  const std::vector<int64_t>& order = param.memory_order;
+  std::vector<int64_t> places(order.size());
+  for (size_t place = 0; place < order.size(); ++place)
+    places[static_cast<size_t>(order[place])] = std::ssize(order) - 1 - static_cast<int64_t>(place);
+  const std::string type = ir::ToString(*param.global);
+  return order.empty() ? type : Cat(type, " {stride_order(", base::JoinInts(places, ", "), ")}");
+}
+
 void SetParam(const plan::Boundary& param, v1::PlanParam* out) {
   out->set_name(param.name);
-  out->set_type(ir::ToString(*param.global));
+  out->set_type(TypeText(param));
   out->set_dtype(ToProto(param.global->dtype));
   out->set_scalar(param.global->kind == ir::TypeKind::kScalar);
   if (out->scalar()) return;
@@ -87,6 +97,7 @@ void SetParam(const plan::Boundary& param, v1::PlanParam* out) {
     out->add_shape(ir::ToString(axis.extent));
     out->add_stored_once(axis.kind == ir::AxisKind::kBroadcast);
   }
+  out->mutable_memory_order()->Add(param.memory_order.begin(), param.memory_order.end());
   const mesh::DimensionForm form = mesh::ToDimensionForm(*param.sharding);
   v1::Sharding* sharding = out->mutable_sharding();
   sharding->mutable_mesh()->mutable_shape()->Add(form.shape.begin(), form.shape.end());

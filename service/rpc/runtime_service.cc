@@ -57,6 +57,7 @@ class Brought {
     header.set_dtype(value.dtype());
     *header.mutable_shape() = value.shape();
     *header.mutable_sent_once() = value.sent_once();
+    *header.mutable_memory_order() = value.memory_order();
     header.mutable_input()->set_program_id(program_id);
     header.mutable_input()->set_index(index);
     HIR_ASSIGN(const std::unique_ptr<Upload> upload, BeginUpload(engine_, header));
@@ -172,11 +173,11 @@ void Describe(const NodeTransfer& transfer, pb::SharedMemoryReply* reply) {
     shared.set_ticket(part.ticket.secret);
   }
 }
-void Describe(DType dtype, const std::vector<int64_t>& shape, const std::vector<bool>& sent_once,
-              pb::SharedMemoryReply* reply) {
-  reply->set_dtype(hir::service::ToProto(dtype));
-  reply->mutable_shape()->Add(shape.begin(), shape.end());
-  for (const bool once : sent_once) reply->add_sent_once(once);
+// `sent`: as of Download.
+void Describe(const TensorSpec& sent, pb::SharedMemoryReply* reply) {
+  reply->set_dtype(hir::service::ToProto(sent.dtype));
+  reply->mutable_shape()->Add(sent.shape.begin(), sent.shape.end());
+  for (const bool once : sent.stored_once) reply->add_sent_once(once);
 }
 
 }  // namespace
@@ -508,20 +509,20 @@ void RuntimeService::DoReserve(const pb::ReserveRequest& request, pb::SharedMemo
   if (!call->Claim()) return;
   const pb::UploadHeader& header = request.header();
   if (request.at_nodes()) return BeginNodeUpload(engine_, header, ShareAtNodes(header.session_id(), reply, call));
-  const auto share = [&](const TensorSpec& spec, auto transfer) -> hir::Status {
-    Describe(spec.dtype, spec.shape, spec.stored_once, reply);
+  const auto share = [&](const TensorSpec& sent, auto transfer) -> hir::Status {
+    Describe(sent, reply);
     return AddShared(header.session_id(), std::move(transfer), reply, call);
   };
   const auto reserve = [&]() -> hir::Status {
     if (request.on_devices()) {
       HIR_ASSIGN(std::unique_ptr<DeviceTransfer> transfer, BeginDeviceUpload(engine_, request));
-      const TensorSpec spec = transfer->tensor()->spec();
-      return share(spec, std::move(transfer));
+      const TensorSpec sent = transfer->sent();
+      return share(sent, std::move(transfer));
     }
     HIR_ASSIGN(std::unique_ptr<hir::service::Upload> upload, BeginUpload(engine_, header));
     HIR_TRY(upload->Reserve());
-    const TensorSpec spec = upload->spec();
-    return share(spec, std::move(upload));
+    const TensorSpec sent = upload->sent();
+    return share(sent, std::move(upload));
   };
   call->End(reserve());
 }
@@ -545,8 +546,7 @@ Engine::NodeTransferDone RuntimeService::ShareAtNodes(const std::string& session
     if (code == Code::kFailedPrecondition || code == Code::kUnavailable || code == Code::kResourceExhausted)
       return call->End({});
     if (!transfer.ok()) return call->End(transfer.status());
-    const TensorSpec spec = (*transfer)->tensor()->spec();
-    Describe(spec.dtype, (*transfer)->shape(), spec.stored_once, reply);
+    Describe((*transfer)->sent(), reply);
     call->End(AddShared(session, *std::move(transfer), reply, call));
   };
 }
@@ -603,8 +603,7 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
                         call](Result<std::unique_ptr<DeviceTransfer>> transfer) {
       if (!call->Claim()) return;
       if (!transfer.ok()) return call->End(transfer.status());
-      const TensorSpec spec = (*transfer)->tensor()->spec();
-      Describe(spec.dtype, (*transfer)->shape(), spec.stored_once, reply);
+      Describe((*transfer)->sent(), reply);
       call->End(AddShared(session, *std::move(transfer), reply, call));
     };
     return engine_.BeginDeviceDownload(request.session_id(), request.handle(), device, call->subscriptions(), share);
@@ -623,7 +622,7 @@ void RuntimeService::DoShare(const pb::DownloadRequest& request, pb::SharedMemor
     const hir::Status allowed = writable ? (*download)->AllowWrites(session) : hir::Status();
     if (!allowed.ok()) return call->End(allowed);
     (*download)->NoteReader(session);
-    Describe((*download)->dtype(), (*download)->shape(), (*download)->sent_once(), reply);
+    Describe((*download)->sent(), reply);
     engine_.metrics().downloaded_bytes.Add((*download)->total_bytes());
     call->End(AddShared(session, *std::move(download), reply, call));
   };

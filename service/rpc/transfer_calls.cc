@@ -163,6 +163,7 @@ Result<TensorSpec> SentSpec(const pb::UploadHeader& header) {
   HIR_ASSIGN(spec.dtype, FromProto(header.dtype()));
   spec.shape.assign(header.shape().begin(), header.shape().end());
   spec.stored_once = FlagsFromProto(header.sent_once(), header.shape_size());
+  spec.memory_order.assign(header.memory_order().begin(), header.memory_order().end());
   spec.sharding = mesh::Sharding::OnDevice0(axes);
   if (header.has_sharding()) {
     HIR_ASSIGN(spec.sharding, FromProto(header.sharding(), axes));
@@ -268,9 +269,11 @@ void DownloadCall::Begin(Result<std::unique_ptr<Download>> download) {
   if (!download.ok()) return End(download.status());
   download_ = *std::move(download);
   pb::DownloadHeader& header = *reply_.mutable_header();
-  header.set_dtype(ToProto(download_->dtype()));
-  for (const int64_t extent : download_->shape()) header.add_shape(extent);
-  for (const bool once : download_->sent_once()) header.add_sent_once(once);
+  const TensorSpec& sent = download_->sent();
+  header.set_dtype(ToProto(sent.dtype));
+  for (const int64_t extent : sent.shape) header.add_shape(extent);
+  for (const bool once : sent.stored_once) header.add_sent_once(once);
+  header.mutable_memory_order()->Add(sent.memory_order.begin(), sent.memory_order.end());
   header.set_total_bytes(download_->total_bytes());
   StartWrite(&reply_);
 }

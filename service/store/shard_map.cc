@@ -16,13 +16,14 @@ constexpr size_t kCopiedMax = size_t{256} << 10;  // At once, of what repeats.
 ShardMap::ShardMap(const TensorSpec& spec, const std::vector<bool>& sent_once) {
   const mesh::Sharding& sharding = spec.sharding;
   sent_bytes_ = DTypeBytes(spec.dtype);
-  // From the last axis, so that strides are known: of a shard in bytes, and of the numbers of blocks.
+  // From the innermost axis, so that strides are known: of a shard in bytes, and of the numbers of blocks.
   const std::vector<int64_t> shard = mesh::ShardShape(sharding, spec.shape);
   std::vector<int64_t> block_strides(spec.shape.size());
   int64_t shard_stride = DTypeBytes(spec.dtype);
   int64_t block_stride = 1;
   steps_.push_back({shard_stride, 1});
-  for (size_t axis = spec.shape.size(); axis-- > 0;) {
+  for (size_t place = spec.shape.size(); place-- > 0;) {
+    const size_t axis = AxisInMemory(spec, place);
     const int64_t stride = spec.stored_once[axis] ? 0 : shard_stride;
     HIR_CHECK(sent_once[axis] || !spec.stored_once[axis] || spec.shape[axis] <= 1);
     if (!spec.stored_once[axis]) shard_stride *= shard[axis];
@@ -65,7 +66,8 @@ ShardMap ShardMap::OfShard(const TensorSpec& spec, size_t position) {
   int64_t stride = DTypeBytes(spec.dtype);
   map.sent_bytes_ = stride;
   map.steps_.push_back({stride, 1});
-  for (size_t axis = spec.shape.size(); axis-- > 0;) {
+  for (size_t place = spec.shape.size(); place-- > 0;) {
+    const size_t axis = AxisInMemory(spec, place);
     const int64_t held = part.valid[axis].size();
     const int64_t sent = spec.stored_once[axis] ? std::min<int64_t>(held, 1) : held;
     map.sent_bytes_ *= sent;

@@ -16,7 +16,36 @@ std::string ToString(const TensorSpec& spec) {
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
     base::Append(out, axis == 0 ? "" : ", ", spec.stored_once[axis] ? "b:" : "", spec.shape[axis]);
   }
-  return base::Cat(out, "] ", Describe(spec.sharding));
+  base::Append(out, "] ", Describe(spec.sharding));
+  return spec.memory_order.empty() ? out : base::Cat(out, ", ", DescribeOrder(spec.memory_order));
+}
+
+std::string DescribeOrder(std::span<const int64_t> memory_order) {
+  return memory_order.empty() ? "row-major"
+                              : base::Cat("with its axes in the order ", base::JoinInts(memory_order, ", "));
+}
+
+Status CheckMemoryOrder(std::span<const int64_t> memory_order, size_t axes) {
+  if (memory_order.empty()) return {};
+  std::vector<bool> seen(axes);
+  for (const int64_t axis : memory_order) {
+    if (axis >= 0 && static_cast<size_t>(axis) < axes) seen[static_cast<size_t>(axis)] = true;
+  }
+  if (memory_order.size() == axes && std::ranges::find(seen, false) == seen.end()) return {};
+  return InvalidArgument(
+      base::Cat("memory_order [", base::JoinInts(memory_order, ", "), "] is not a permutation of the ", axes, " axes"));
+}
+
+bool SameMemory(const TensorSpec& spec, std::span<const int64_t> memory_order) {
+  std::vector<size_t> here, there;
+  for (size_t place = 0; place < spec.shape.size(); ++place) {
+    const auto add = [&](size_t axis, std::vector<size_t>& axes) {
+      if (spec.shape[axis] > 1 && !spec.stored_once[axis]) axes.push_back(axis);
+    };
+    add(AxisInMemory(spec, place), here);
+    add(memory_order.empty() ? place : static_cast<size_t>(memory_order[place]), there);
+  }
+  return here == there;
 }
 
 std::optional<int64_t> ElementsBytes(DType dtype, std::span<const int64_t> shape) {
@@ -44,6 +73,7 @@ Status CheckSpec(const TensorSpec& spec, int64_t num_devices) {
   if (spec.stored_once.size() != spec.shape.size()) {
     return InvalidArgument(base::Cat(spec.stored_once.size(), " stored-once flags for ", axes, " axes"));
   }
+  HIR_TRY(CheckMemoryOrder(spec.memory_order, spec.shape.size()));
   HIR_TRY(mesh::CheckDealt(spec.sharding, spec.shape));
   if (!ElementsBytes(spec.dtype, spec.shape).has_value())
     return TooManyBytes(spec.dtype, base::JoinInts(spec.shape, ", "));

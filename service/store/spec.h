@@ -21,9 +21,21 @@ struct TensorSpec {
   std::vector<int64_t> shape;     // Global.
   std::vector<bool> stored_once;  // One per axis: one element is stored there.
   mesh::Sharding sharding = mesh::Sharding::OnDevice0(0);
+  // Axes as each device's part lies in memory, the outermost first, and as its elements travel; empty: row-major.
+  std::vector<int64_t> memory_order = {};
 };
 
-std::string ToString(const TensorSpec& spec);          // "f32[6, b:1024] on [0, 1], replicated"
+// The axis that is the `place`-th in memory, from the outermost one.
+inline size_t AxisInMemory(const TensorSpec& spec, size_t place) {
+  return spec.memory_order.empty() ? place : static_cast<size_t>(spec.memory_order[place]);
+}
+
+std::string ToString(const TensorSpec& spec);                      // "f32[6, b:1024] on [0, 1], replicated"
+std::string DescribeOrder(std::span<const int64_t> memory_order);  // "row-major", "with its axes in the order 1, 0"
+// Errors: kInvalidArgument: it is neither empty nor a permutation of the axes.
+Status CheckMemoryOrder(std::span<const int64_t> memory_order, size_t axes);
+// Whether the elements of `spec` lie as in `memory_order`, too: an axis of one element lies anywhere.
+bool SameMemory(const TensorSpec& spec, std::span<const int64_t> memory_order);
 std::string Describe(const mesh::Sharding& sharding);  // "on [0, 1], axis 0 split 2 ways over mesh_x"
 
 // The bytes of all elements of a tensor, once; nothing when they do not fit in 63 bits, and the refusal of that.

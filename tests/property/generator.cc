@@ -287,10 +287,29 @@ void Generator::Finish(GeneratedProgram& program) {
   for (ir::Output& output : graph_->outputs) {
     if (output.value->def != nullptr && rng_.OneIn(4)) output.alias = InputForOutput(output.value);
   }
+  if (rng_.OneIn(2)) OrderMemory();
   program.seed = seed_;
   program.graph = std::move(graph_);
   program.sizes = std::move(sizes_);
   program.inputs = std::move(inputs_);
+}
+
+void Generator::OrderMemory() {
+  const auto order = [this](ir::Value& value) {
+    std::vector<int64_t> places;
+    for (int64_t axis = 0; axis < std::ssize(AxesOf(&value)); ++axis)
+      places.insert(places.begin() + rng_.Between(0, axis), axis);
+    value.stride_order = graph_->Copy(places);
+  };
+  for (ir::Value* param : graph_->params) {
+    if (ir::IsTensor(*param) && rng_.OneIn(3)) order(*param);
+  }
+  for (const ir::Output& output : graph_->outputs) {
+    const bool replaces = std::ranges::any_of(graph_->outputs, [&](const ir::Output& other) {
+      return other.value == output.value && other.alias != nullptr;  // It lies as what it replaces.
+    });
+    if (!replaces && output.value->def != nullptr && ir::IsTensor(*output.value) && rng_.OneIn(3)) order(*output.value);
+  }
 }
 
 GeneratedProgram Generate(uint64_t seed, const GeneratorOptions& options) { return Generator(seed, options).Run(); }

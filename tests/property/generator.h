@@ -62,6 +62,7 @@ class Generator {
                 double error);  // No rounding: the op moves or compares.
   void Step(fusion::FusionOp op);
   void Finish(GeneratedProgram& program);
+  void OrderMemory();  // Gives inputs and outputs a stride order each, or not.
   void Annotate(ir::Value& value);
 
   std::vector<int64_t> ShapeOf(const ir::Value* value) const;

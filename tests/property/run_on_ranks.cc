@@ -41,7 +41,7 @@ Result<std::unique_ptr<device::KernelSource>> LoadAll(std::span<const codegen::A
 
 // Copies the elements of `whole` that `range` has to their places in `part`, a padded block, or back.
 void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte* whole_bytes, std::byte* part,
-               bool to_part) {
+               bool to_part, std::span<const int64_t> memory_order = {}) {
   const size_t element = static_cast<size_t>(DTypeBytes(whole.dtype));
   const size_t rank = range.valid.size();
   std::vector<int64_t> index(rank, 0);
@@ -52,7 +52,8 @@ void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte*
     int64_t at = 0, place = 0;
     for (size_t i = 0; i < rank; ++i) {
       at = at * whole.shape[i] + range.valid[i].begin + index[i] * range.valid[i].step;
-      place = place * range.block[i] + index[i];
+      const size_t axis = memory_order.empty() ? i : static_cast<size_t>(memory_order[i]);
+      place = place * range.block[axis] + index[axis];
     }
     std::byte* element_bytes = whole_bytes + static_cast<size_t>(at) * element;
     std::byte* part_bytes = part + static_cast<size_t>(place) * element;
@@ -66,12 +67,14 @@ void MoveBlock(const HostTensor& whole, const mesh::PartRange& range, std::byte*
 // One rank's memory for a parameter of the program.
 struct Shard {
   mesh::PartRange range;  // Of the stored form: stored-once axes have extent 1.
+  std::vector<int64_t> memory_order;
   std::vector<std::byte> bytes;
   bool held = false;  // By this rank.
 };
 
 Result<Shard> MakeShard(const plan::Boundary& boundary, const HostTensor& stored, int64_t rank) {
   Shard shard;
+  shard.memory_order = boundary.memory_order;
   shard.held = boundary.sharding->mesh.PositionOf(rank).has_value();
   if (!shard.held) return shard;
   // An axis that is stored once is whole on every rank that has it.
@@ -120,7 +123,8 @@ Status Gather(Run& run, size_t output, const Shard& shard) {
   HostTensor& whole = run.outputs[output];
   HostTensor part = whole;  // What this rank says of its block.
   std::lock_guard lock(run.mutex);
-  MoveBlock(whole, shard.range, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()), false);
+  MoveBlock(whole, shard.range, part.bytes.data(), const_cast<std::byte*>(shard.bytes.data()), false,
+            shard.memory_order);
   HostTensor mask = fusion::ZeroTensor(DType::kBool, whole.shape);
   std::vector<std::byte> ones(shard.bytes.size(), std::byte{1});
   MoveBlock(mask, shard.range, mask.bytes.data(), ones.data(), false);
@@ -153,7 +157,7 @@ Status Compare(Run& run, size_t output, Shard& shard) {
   const std::lock_guard lock(run.mutex);
   HostTensor& expected = run.outputs[output];
   HostTensor held = expected;
-  MoveBlock(expected, shard.range, held.bytes.data(), shard.bytes.data(), false);
+  MoveBlock(expected, shard.range, held.bytes.data(), shard.bytes.data(), false, shard.memory_order);
   const std::string wrong = (*run.check)(output, PartOf(held, shard.range), PartOf(expected, shard.range));
   if (wrong.empty()) return {};
   return Internal(
@@ -256,7 +260,9 @@ class RankRun {
         continue;
       }
       HIR_ASSIGN(Shard shard, MakeShard(boundary, run_.inputs[i], rank_));
-      if (shard.held) MoveBlock(run_.inputs[i], shard.range, run_.inputs[i].bytes.data(), shard.bytes.data(), true);
+      if (shard.held)
+        MoveBlock(run_.inputs[i], shard.range, run_.inputs[i].bytes.data(), shard.bytes.data(), true,
+                  boundary.memory_order);
       shards_[std::string(graph.params[i]->name)] = std::move(shard);
     }
     for (size_t i = 0; i < run_.outputs.size(); ++i) {

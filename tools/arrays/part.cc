@@ -19,28 +19,34 @@ Status Walk(std::span<const PartAxis> axes, int64_t whole_offset, int64_t part_o
 }  // namespace
 
 Part Part::Of(std::span<const int64_t> whole, const mesh::PartRange& range, const std::vector<bool>& stored_once,
-              int64_t element_bytes) {
+              int64_t element_bytes, std::span<const int64_t> memory_order) {
   Part part = {.element_bytes = element_bytes, .axes = std::vector<PartAxis>(whole.size())};
-  int64_t whole_stride = element_bytes, part_stride = element_bytes;
+  std::vector<int64_t> part_strides(whole.size());
+  part.bytes = element_bytes;
+  for (size_t place = whole.size(); place-- > 0;) {
+    const size_t axis = memory_order.empty() ? place : static_cast<size_t>(memory_order[place]);
+    if (stored_once[axis]) continue;
+    part_strides[axis] = part.bytes;
+    part.bytes *= range.block[axis];
+  }
+  int64_t whole_stride = element_bytes;
   for (size_t axis = whole.size(); axis-- > 0;) {
     const bool one_for_all = whole[axis] == 1;
     part.axes[axis] = {.extent = range.valid[axis].size(),
                        .whole_stride = one_for_all ? 0 : range.valid[axis].step * whole_stride,
-                       .part_stride = stored_once[axis] ? 0 : part_stride,
+                       .part_stride = part_strides[axis],
                        .whole_extent = whole[axis],
                        .whole_begin = one_for_all ? 0 : range.valid[axis].begin * whole_stride};
     part.whole_offset += part.axes[axis].whole_begin;
     whole_stride *= whole[axis];
-    if (!stored_once[axis]) part_stride *= range.block[axis];
   }
-  part.bytes = part_stride;
   return part;
 }
 
 Part Part::All(std::span<const int64_t> whole, std::span<const int64_t> shape, const std::vector<bool>& stored_once,
-               int64_t element_bytes) {
+               int64_t element_bytes, std::span<const int64_t> memory_order) {
   const mesh::Sharding on_one = mesh::Sharding::OnDevice0(shape.size());
-  return Of(whole, mesh::PartRangeOf(on_one, shape, 0), stored_once, element_bytes);
+  return Of(whole, mesh::PartRangeOf(on_one, shape, 0), stored_once, element_bytes, memory_order);
 }
 
 Part Part::FirstOfStoredOnce() const {

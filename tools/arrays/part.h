@@ -28,13 +28,14 @@ struct Part {
   std::vector<PartAxis> axes;
 
   // What the rank that holds `range` (mesh::ElementsOf) stores of a row-major array. `stored_once`: axes of which the
-  // part has one element. `whole`: extents of the array; 1 where it has one element for all.
+  // part has one element. `whole`: extents of the array; 1 where it has one element for all. `memory_order`: the part's
+  // axes, the outermost first; empty: row-major.
   static Part Of(std::span<const int64_t> whole, const mesh::PartRange& range, const std::vector<bool>& stored_once,
-                 int64_t element_bytes);
+                 int64_t element_bytes, std::span<const int64_t> memory_order = {});
 
-  // All of an array of `shape`. `whole` and `stored_once` as above.
+  // All of an array of `shape`. The others as above.
   static Part All(std::span<const int64_t> whole, std::span<const int64_t> shape, const std::vector<bool>& stored_once,
-                  int64_t element_bytes);
+                  int64_t element_bytes, std::span<const int64_t> memory_order = {});
 
   // The same for reading the whole: of an axis that is stored once, the whole's first element alone. A rank reads it
   // also where its block is empty: an axis that is stored once is not split in memory.

@@ -163,11 +163,13 @@ Result<InputBytes> ProgramInputs::Read(int index) const {
   HIR_ASSIGN(const DType dtype, service::FromProto(param.dtype()));
   const std::vector<bool> once = StoredOnce(param);
   const std::vector<int64_t>& stored = files_.empty() ? shape : files_[static_cast<size_t>(index)].header().shape;
-  const Part part = Part::All(stored, shape, once, DTypeBytes(dtype));
+  const std::vector<int64_t> order(param.memory_order().begin(), param.memory_order().end());
+  const Part part = Part::All(stored, shape, once, DTypeBytes(dtype), order);
   InputBytes input;
   input.header.set_dtype(param.dtype());
   input.header.mutable_shape()->Add(shape.begin(), shape.end());
   for (const bool flag : once) input.header.add_sent_once(flag);
+  *input.header.mutable_memory_order() = param.memory_order();
   const Part read = part.FirstOfStoredOnce();
   // Of an array without elements nothing travels, also where an axis that is stored once has none.
   const bool is_empty = std::ranges::find(shape, 0) != shape.end();

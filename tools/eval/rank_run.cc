@@ -88,7 +88,7 @@ Result<arrays::Part> RankRun::PartOf(const plan::Boundary& boundary, std::span<c
   *held = HasPart() && boundary.sharding->mesh.PositionOf(ranks_.rank()).has_value();
   if (!*held) return arrays::Part();
   return arrays::Part::Of(whole.empty() ? shape : whole, mesh::ElementsOf(*boundary.sharding, shape, ranks_.rank()),
-                          StoredOnce(*boundary.global), DTypeBytes(boundary.global->dtype));
+                          StoredOnce(*boundary.global), DTypeBytes(boundary.global->dtype), boundary.memory_order);
 }
 
 Status RankRun::Allocate(size_t param, std::string_view name, const arrays::Part& part) {

@@ -63,8 +63,6 @@ class Writer {
   explicit Writer(v1::Program& to) : to_(to) {}
 
   void Annotations(const Value& value) {
-    if (value.layout == nullptr) return;
-    const Layout& layout = *value.layout;
     const auto add = [&](v1::ProgramAnnotation::Kind kind, int64_t axis) -> v1::ProgramAnnotation& {
       v1::ProgramAnnotation& annotation = *to_.add_annotations();
       annotation.set_value(std::string(value.name));
@@ -72,6 +70,12 @@ class Writer {
       annotation.set_axis(axis);
       return annotation;
     };
+    if (!value.stride_order.empty()) {
+      v1::ProgramAnnotation& order = add(v1::ProgramAnnotation::STRIDE_ORDER, 0);
+      for (const int64_t place : value.stride_order) order.add_order(place);
+    }
+    if (value.layout == nullptr) return;
+    const Layout& layout = *value.layout;
     if (layout.mesh != nullptr) add(v1::ProgramAnnotation::MESH, 0).set_mesh(layout.mesh->name);
     for (const LoopTransform& step : layout.transforms) {
       switch (step.kind) {
@@ -89,9 +93,6 @@ class Writer {
       add(v1::ProgramAnnotation::PARALLELIZE, static_cast<int64_t>(i))
           .set_parallel_type(std::string(mesh::ParallelTypeName(layout.parallel[i])));
     }
-    if (layout.stride_order.empty()) return;
-    v1::ProgramAnnotation& order = add(v1::ProgramAnnotation::STRIDE_ORDER, 0);
-    for (const int64_t axis : layout.stride_order) order.add_order(axis);
   }
 
   void Param(const Value& value, v1::ProgramParam& to) {

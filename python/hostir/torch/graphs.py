@@ -19,11 +19,12 @@ from ..array import Array
 from ..definition import FusionDefinition
 from ..errors import FailedPrecondition, HostirError, InvalidArgument, ResourceExhausted, Unimplemented
 from ..inputs import VALUE_BYTES
+from ..layouts import stride_order_of
 from ..sharding import Sharding
 from . import draws, groups, indices, parallel, pointwise, reductions, shapes, staging
 from .counts import Counts
 from .lowering import Lowering, refusal
-from .memory import mapped, sent_bytes, strided, take_over, tensor_of
+from .memory import dense_order, mapped, memory_order, sent_bytes, strided, take_over, tensor_of
 from .on_host import OnHost, on_host
 from .parallel import sharding_of
 from .residency import Kind, Residency
@@ -46,6 +47,7 @@ _MOVES = (
     "view _unsafe_view reshape unsqueeze squeeze expand permute t transpose slice select split_with_sizes split alias "
     "detach clone lift_fresh_copy full full_like scalar_tensor zeros ones empty empty_permuted arange getitem"
 )
+_TRANSPOSED = ("permute", "t", "transpose")
 
 
 class Stored(NamedTuple):
@@ -54,6 +56,7 @@ class Stored(NamedTuple):
     shape: tuple[int, ...] = ()  # Empty: that of the graph.
     once: tuple[bool, ...] = ()  # Axes of which one element is stored; empty: none is.
     sharding: Sharding | None = None  # None: on device 0.
+    memory_order: tuple[int, ...] = ()  # Its axes, the outermost first; empty: row-major.
 
 
 @dataclasses.dataclass
@@ -70,6 +73,7 @@ class Program:
         default_factory=dict
     )  # Of them: those that replace an input, by place.
     is_random: bool = False
+    follows: bool = False  # As of Graph.
     refused: str = ""  # Why PyTorch carries it out after all.
     definitions: dict[Any, FusionDefinition] = dataclasses.field(default_factory=dict)
     wanted: weakref.WeakKeyDictionary[FusionDefinition, list[Sharding]] = dataclasses.field(
@@ -116,7 +120,7 @@ class Program:
         lowering = Lowering(self.name, sizes, on_mesh)
         with lowering.fd as fd:
             for node, each in zip(self.inputs, stored, strict=True):
-                parameter = lowering.parameter(node, each.shape, each.once)
+                parameter = lowering.parameter(node, each.shape, each.once, each.memory_order)
                 if each.sharding is not None:
                     parameter.lay_out(each.sharding)
             for node in self.scalars:
@@ -139,6 +143,11 @@ class Program:
                     value = fd.ops.segment_set(value)  # Which is no other's, whatever they are made of.
                 made.add(value.name)
                 alias = lowering.value(self.inputs[aliases[node]]) if node in aliases else None
+                has_order = (
+                    node not in self.saved and not on_mesh and alias is None
+                )  # Else it lies as what it replaces.
+                if has_order and (order := _order_of_result(node, sizes, self.follows)):
+                    value._annotate("stride_order", order=stride_order_of(order))
                 fd.add_output(value, alias_input=alias)
                 outputs.append(value)
             for place, device in gathered:
@@ -159,7 +168,7 @@ class UnderWay:
     made: Sequence[Array]
 
 
-_PLAIN = Stored((), (), None)
+_PLAIN = Stored()
 
 
 class _Form:
@@ -233,6 +242,9 @@ class Graph:
         # There may be no values of what a forward graph has saved.
         apart = set() if follows else on_host(graph, _is_number)
         self._steps = _steps(graph, name, self._results, saved, apart)
+        for step in self._steps:
+            if isinstance(step, Program):
+                step.follows = follows
         self._has_numbers = any(_is_number(node) for node in graph.nodes)
         counts.definitions = _definitions_of(weakref.ref(self))
         for step in self._steps:
@@ -327,7 +339,7 @@ class Graph:
             for place in program.written.values()
             if arrays[place] is not None
             and read_in[id(arrays[place])] == 1
-            and stored[place] == _PLAIN
+            and stored[place]._replace(memory_order=()) == _PLAIN
             and place in in_memory
         )
         try:
@@ -353,7 +365,7 @@ class Graph:
         given: list[Any] = [*arrays, *(values[node].item() for node in program.scalars)]
         if program.is_random:
             given.append(draws.seed())
-        slots = self._send(program, definition, arrays, read, given, client)
+        slots = self._send(program, definition, stored, arrays, read, given, client)
         written = {place: values[program.inputs[place]] for place in replaced}
         overlaps = len(program.outputs) >= _OVERLAPPED and not gathered
         try:
@@ -383,6 +395,7 @@ class Graph:
         self,
         program: Program,
         definition: FusionDefinition,
+        stored: tuple[Stored, ...],
         arrays: list[Array | None],
         values: dict[Node, Any],
         given: list[Any],
@@ -397,7 +410,7 @@ class Graph:
             value = values[node]
             put = functools.partial(_put, client, value, definition.fusion.inputs()[place])
             if node not in self._parameters:
-                slot = None if on_mesh else program.staging.fill(place, value, client, put)
+                slot = None if on_mesh else program.staging.fill(place, value, client, stored[place].memory_order, put)
                 if slot is not None:
                     given[place], slots[place] = slot.array, slot
                     continue
@@ -615,13 +628,14 @@ def _stored(nodes: Sequence[Node], arrays: Sequence[Array | None], values: dict[
             array.shape if array is not None and array.ndim != _form(node).ndim else (),
             _once(array, values[node]),
             Sharding(mesh) if sharding is None and array is None and mesh is not None else sharding,
+            _order(array, values[node]) if mesh is None or array is not None else (),
         )
         for array, sharding, node in zip(arrays, shardings, nodes, strict=True)
     )
 
 
 def _is_plain(array: Array, node: Node) -> bool:
-    is_whole = len(array.sharding.mesh.devices) == 1 and True not in array._stored_once
+    is_whole = len(array.sharding.mesh.devices) == 1 and True not in array._stored_once and not array._memory_order
     return is_whole and len(array.shape) == _form(node).ndim
 
 
@@ -630,6 +644,19 @@ def _once(array: Array | None, value: Any) -> tuple[bool, ...]:
     strides = [] if array is not None else zip(value.shape, value.stride(), strict=True)
     once = tuple(array._stored_once) if array is not None else tuple(n > 1 and step == 0 for n, step in strides)
     return once if any(once) else ()
+
+
+def _order(array: Array | None, value: Any) -> tuple[int, ...]:
+    """How the axes lie in memory, or are to: as PyTorch has them, where that is dense."""
+    return (memory_order(value) or ()) if array is None else array._memory_order
+
+
+def _order_of_result(node: Node, sizes: dict[Any, int], follows: bool) -> tuple[int, ...]:
+    """As the graph says; where that is not dense, row-major. ``follows``: as of Graph."""
+    if follows and _name(node) in _TRANSPOSED:  # Autograd takes it row-major, as products make it for nothing.
+        return ()
+    form = _form(node)
+    return dense_order(form.shape(sizes), form.stride(sizes)) or ()
 
 
 def _of_nothing(value: Any) -> Any:
@@ -722,7 +749,7 @@ def _written(program: Program, writes: Sequence[Node], results: set[Node]) -> di
             continue
         users = [user for user in target.users if user not in own and user is not write and user.op != "output"]
         old, new = target.meta["val"], source.meta["val"]
-        is_same = old.dtype == new.dtype and old.shape == new.shape and old.is_contiguous()
+        is_same = old.dtype == new.dtype and old.shape == new.shape and old.stride() == new.stride()
         if not users and is_same and sum(source in each.all_input_nodes for each in writes) == 1:
             found[source] = program.inputs.index(target)
     return found

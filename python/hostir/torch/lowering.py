@@ -13,6 +13,7 @@ from ..definition import FusionDefinition
 from ..dtypes import DataType
 from ..errors import InvalidArgument
 from ..infer.value_type import FLOATS, LIMITS
+from ..layouts import stride_order_of
 from ..location import location_text, on_behalf_of
 from ..values import Tensor
 
@@ -145,13 +146,18 @@ class Lowering:
         """The element type of a tensor that the graph describes."""
         return DATA_TYPES[of.dtype]
 
-    def parameter(self, node: torch.fx.Node, shape: Sequence[int], stored_once: Sequence[bool]) -> Tensor:
-        """An input of the program, whole and contiguous, but for axes of which one element is stored. ``shape`` is the
-        graph's, or what that was before leading axes became one; empty: the graph's."""
+    def parameter(
+        self, node: torch.fx.Node, shape: Sequence[int], stored_once: Sequence[bool], memory_order: Sequence[int]
+    ) -> Tensor:
+        """An input of the program, whole and dense, but for axes of which one element is stored. ``shape`` is the
+        graph's, or what that was before leading axes became one; empty: the graph's. ``memory_order``: the axes, the
+        outermost in memory first; empty: row-major."""
         value = node.meta["val"]
         own = self.shape(value)
         contiguity: Any = [None if once else True for once in stored_once] or True
         made = self.fd.define_tensor(list(shape) or own, contiguity, self.data_type(value), name=node.name)
+        if memory_order:
+            made._annotate("stride_order", order=stride_order_of(memory_order))
         self._values[node] = self.reshaped(made, own)
         return made
 

@@ -12,6 +12,7 @@ import torch
 
 from ..array import Array
 from ..gpu_array import CudaArray
+from ..layouts import memory_order_of
 from .lowering import DATA_TYPES
 
 _DTYPES = {data_type: dtype for dtype, data_type in DATA_TYPES.items()}
@@ -24,8 +25,8 @@ class _OnHost(np.ndarray[Any, Any]):
 
 
 def mapped(array: Array) -> torch.Tensor | None:
-    """The values, contiguous, in the array's own memory: each shows what the other becomes. None: that cannot be seen
-    from here."""
+    """The values, dense in the array's memory order, in its own memory: each shows what the other becomes. None: that
+    cannot be seen from here."""
     client = array._client
     if not array.size or array.sharding.mesh.size > 1:
         return None
@@ -38,10 +39,15 @@ def mapped(array: Array) -> torch.Tensor | None:
     if numpy.kind == "V":  # bfloat16, of which PyTorch takes no array of NumPy's.
         held = _OnHost((array.nbytes,), np.uint8, memory)
         held.array = array
-        return strided(torch.from_numpy(held), _DTYPES[array.data_type], array.shape)
-    held = _OnHost(array.shape, numpy, memory)
+        steps = _steps(array.shape, array._memory_order)
+        return strided(torch.from_numpy(held), _DTYPES[array.data_type], array.shape, steps)
+    if not array._memory_order:
+        held = _OnHost(array.shape, numpy, memory)
+        held.array = array
+        return torch.from_numpy(held)
+    held = _OnHost(tuple(array.shape[axis] for axis in array._memory_order), numpy, memory)
     held.array = array
-    return torch.from_numpy(held)
+    return torch.from_numpy(held.transpose(array._axes_in_memory))
 
 
 def _on_gpu(array: Array) -> torch.Tensor | None:
@@ -51,7 +57,7 @@ def _on_gpu(array: Array) -> torch.Tensor | None:
 
 
 def tensor_of(array: Array) -> tuple[torch.Tensor, bool]:
-    """The values, contiguous; and whether they are the array's own memory, or a copy."""
+    """The values; and whether they are the array's own memory, or a copy."""
     tensor = mapped(array)
     if tensor is not None:
         return tensor, True
@@ -72,6 +78,39 @@ def strided(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], stri
     return made.set_(memory.untyped_storage(), memory.storage_offset(), torch.Size(shape), steps)
 
 
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes as they lie in memory, the outermost first; empty: row-major. None: it is not dense."""
+    return () if tensor.is_contiguous() else dense_order(tuple(tensor.shape), tensor.stride())
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def dense_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    """As ``memory_order``, of a tensor of that shape and those strides."""
+    order, step = memory_order_of(shape, stride), 1
+    for axis in reversed(order or range(len(shape))):
+        if shape[axis] != 1 and stride[axis] != step:
+            return None
+        step *= shape[axis]
+    return order
+
+
+def lies_as(tensor: torch.Tensor, array: Array) -> bool:
+    """Whether the tensor's elements lie as those of an array of its shape do, one after the other."""
+    if not array._memory_order:
+        return tensor.is_contiguous()
+    return memory_order(tensor) == dense_order(array.shape, _steps(array.shape, array._memory_order))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _steps(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of dense memory in that order."""
+    steps, step = [1] * len(shape), 1
+    for axis in reversed(order or range(len(shape))):
+        steps[axis] = step
+        step *= max(1, shape[axis])
+    return tuple(steps)
+
+
 @functools.lru_cache(maxsize=1 << 12)
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(torch.empty(shape, device="meta").stride())
@@ -81,11 +120,12 @@ def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bo
     """Gives ``target`` the values of ``source``, which nobody else has, by its memory; False: somebody else has that of
     ``target``, which is as it was. ``is_arrays``: that is an array's."""
     storage = target.untyped_storage()
-    is_whole = target.is_contiguous() and storage.nbytes() == target.nbytes
+    order = memory_order(target)
+    is_whole = order is not None and storage.nbytes() == target.nbytes
     # Not NumPy's, nor another process's; PyTorch says of all memory of GPUs that it is shared.
     is_torchs = storage.resizable() and (target.is_cuda or not storage.is_shared())
     is_alone = torch._C._storage_Use_Count(storage._cdata) <= 2  # The tensor, and the object that asks.
-    is_same = target.device == source.device and target.dtype == source.dtype and source.is_contiguous()
+    is_same = target.device == source.device and target.dtype == source.dtype and memory_order(source) == order
     if not (is_whole and is_alone and is_same and (is_torchs or is_arrays)):
         return False
     target.data = source

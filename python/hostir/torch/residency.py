@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..array import Array
 from ..errors import FailedPrecondition
+from .memory import lies_as
 
 
 class Kind(enum.Enum):
@@ -34,7 +35,7 @@ class _Kept:
 
 
 Key = tuple[int, int, tuple[int, ...], tuple[int, ...], torch.dtype]
-Place = tuple[int, torch.Size, torch.dtype]  # Address, of a contiguous tensor.
+Place = tuple[int, torch.Size, torch.dtype]  # Address, of a dense tensor.
 _SWEPT_LEAST = 256
 
 
@@ -144,7 +145,7 @@ class Residency:
 
 def _there(mapped: weakref.ref[Array], tensor: torch.Tensor) -> Array | None:
     array = mapped()
-    if array is None or array._gone or array._client.closed or not tensor.is_contiguous():
+    if array is None or array._gone or array._client.closed or not lies_as(tensor, array):
         return None
     return array
 

@@ -23,8 +23,10 @@ class Slot(NamedTuple):
     array: Array
     memory: torch.Tensor | None  # The array's own; None: it cannot be seen from here.
 
-    def fits(self, value: torch.Tensor, client: Any) -> bool:
+    def fits(self, value: torch.Tensor, client: Any, order: tuple[int, ...]) -> bool:
         array = self.array
+        if array._memory_order != order:
+            return False
         is_there = array._client is client and not array._gone and self.memory is not None
         return is_there and array.shape == value.shape and self.memory.dtype == value.dtype  # type: ignore[union-attr]
 
@@ -51,12 +53,15 @@ class Staging:
         self._slots.clear()
         self._tries.clear()
 
-    def fill(self, place: int, value: torch.Tensor, client: Any, put: Callable[[], Array]) -> Slot | None:
-        """An array with the values of input ``place``: ``put``'s the first time. None: it is to go another way."""
+    def fill(
+        self, place: int, value: torch.Tensor, client: Any, order: tuple[int, ...], put: Callable[[], Array]
+    ) -> Slot | None:
+        """An array with the values of input ``place``, in that order in memory: ``put``'s the first time. None: it is
+        to go another way."""
         if not value.numel() or sent_bytes(value) != value.nbytes:
             return None
         slot = self._slots.pop(place, None)
-        if slot is not None and slot.fits(value, client):
+        if slot is not None and slot.fits(value, client, order):
             assert slot.memory is not None
             slot.memory.copy_(value)
             return slot

@@ -197,8 +197,8 @@ TEST_F(BuilderTest, AnnotationsApplyInOrderAndLeaveTheLayoutWhenTheyFail) {
   EXPECT_TRUE(Annotate(graph, *x, {.kind = Annotation::Kind::kShard, .axis = -1, .type = ParallelType::kMeshY}).ok());
   EXPECT_TRUE(Annotate(graph, *x, {.kind = Annotation::Kind::kShard, .axis = 1, .type = ParallelType::kMeshX}).ok());
   const std::string text =
-      "{mesh=@m, outer_split(1, 2), outer_split(2, 2), parallelize(1, mesh_y), parallelize(2, "
-      "mesh_x)}";
+      "mesh=@m, outer_split(1, 2), outer_split(2, 2), parallelize(1, mesh_y), parallelize(2, "
+      "mesh_x)";
   EXPECT_EQ(ToString(*x->layout), text);
   const Layout* before = x->layout;
   EXPECT_FALSE(Annotate(graph, *x, {.kind = Annotation::Kind::kMerge, .axis = 0}).ok());

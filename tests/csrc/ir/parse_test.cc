@@ -65,6 +65,17 @@ test @p(
   EXPECT_EQ(Again(loose), canonical);
 }
 
+TEST(RoundTrip, AStrideOrderNeedsNoMesh) {
+  const std::string_view text = R"(mesh @m = [0, 1]
+test @p(%x: f32[i0, 6] {stride_order(0, 1)}) {
+  %y: f32[i0, 6] {mesh=@m, stride_order(0, 1)} = relu(%x)
+  %z: f32[i0, 6] = relu(%y)
+  return %z
+}
+)";
+  EXPECT_EQ(Again(text), text);
+}
+
 TEST(RoundTrip, SizesUnify) {
   EXPECT_EQ(Again("test @p(%x: f32[i, j], %y: f32[k, 4]) { %z = add(%y, %x) %w: f32[k, j] = "
                   "relu(%z) return %w }"),

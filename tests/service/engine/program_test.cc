@@ -64,5 +64,11 @@ TEST(Program, RefusesFlagsOfOtherAxes) {
             "INTERNAL: the planner's plan: x has 2 stored-once flags for 1 axes");
 }
 
+TEST(Program, RefusesAMemoryOrderOfOtherAxes) {
+  EXPECT_EQ(Said([](pb::Plan& plan) { plan.mutable_inputs(0)->add_memory_order(0); }), "OK");
+  EXPECT_EQ(Said([](pb::Plan& plan) { plan.mutable_inputs(0)->add_memory_order(1); }),
+            "INTERNAL: the planner's plan: x: memory_order [1] is not a permutation of the 1 axes");
+}
+
 }  // namespace
 }  // namespace hir::service

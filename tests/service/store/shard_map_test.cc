@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "csrc/base/prng.h"
+#include "csrc/base/text.h"
 
 namespace hir::service {
 namespace {
@@ -56,14 +57,23 @@ Case RandomCase(base::Prng& prng) {
   auto sharding = mesh::FromDimensionForm(form, static_cast<size_t>(rank));
   EXPECT_TRUE(sharding.ok()) << sharding.status().ToString();
   out.spec.sharding = *std::move(sharding);
+  if (prng.OneIn(2)) {
+    for (int64_t axis = 0; axis < rank; ++axis) {
+      auto& order = out.spec.memory_order;
+      order.insert(order.begin() + prng.Between(0, axis), axis);
+    }
+  }
   EXPECT_TRUE(CheckSpec(out.spec, num_devices).ok());
   return out;
 }
 
-// The position of `index` in a row-major array of `shape` in which `once` axes hold one element.
-int64_t Offset(const std::vector<int64_t>& index, const std::vector<int64_t>& shape, const std::vector<bool>& once) {
+// The position of `index` in an array of `shape` in which `once` axes hold one element, its axes in `memory_order`, or
+// row-major.
+int64_t Offset(const std::vector<int64_t>& index, const std::vector<int64_t>& shape, const std::vector<bool>& once,
+               const std::vector<int64_t>& memory_order = {}) {
   int64_t offset = 0;
-  for (size_t axis = 0; axis < shape.size(); ++axis) {
+  for (size_t place = 0; place < shape.size(); ++place) {
+    const size_t axis = memory_order.empty() ? place : static_cast<size_t>(memory_order[place]);
     if (!once[axis]) offset = offset * shape[axis] + index[axis];
   }
   return offset;
@@ -125,11 +135,11 @@ TEST_P(ShardMaps, ScatterAsTheShardingSaysAndGatherBack) {
     ForEachIndex(local, [&](const std::vector<int64_t>& index) {
       for (size_t axis = 0; axis < index.size(); ++axis)
         global[axis] = (*ranges)[axis].begin + index[axis] * (*ranges)[axis].step;
-      const size_t from = static_cast<size_t>(Offset(global, c.spec.shape, c.sent_once)) * element;
-      const size_t to = static_cast<size_t>(Offset(index, block, c.spec.stored_once)) * element;
+      const size_t from = static_cast<size_t>(Offset(global, c.spec.shape, c.sent_once, c.spec.memory_order)) * element;
+      const size_t to = static_cast<size_t>(Offset(index, block, c.spec.stored_once, c.spec.memory_order)) * element;
       ASSERT_EQ(sent.substr(from, element), shards[position].substr(to, element)) << "device " << device;
       if (held.empty()) return;  // Of an empty part.
-      const size_t at = static_cast<size_t>(Offset(index, local, c.spec.stored_once)) * element;
+      const size_t at = static_cast<size_t>(Offset(index, local, c.spec.stored_once, c.spec.memory_order)) * element;
       ASSERT_EQ(sent.substr(from, element), held.substr(at, element)) << "device " << device;
     });
   }
@@ -177,6 +187,17 @@ TEST(ShardMap, FillsWhatIsSentOnce) {
   }
 }
 
+TEST(SameMemory, AxesOfOneElementLieAnywhere) {
+  const TensorSpec spec = {DType::kFloat32, {4, 1, 6, 3}, {false, false, false, true}, mesh::Sharding::OnDevice0(4)};
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{}, {0, 1, 2, 3}, {3, 1, 0, 2}, {0, 3, 2, 1}})
+    EXPECT_TRUE(SameMemory(spec, order)) << base::JoinInts(order, ", ");
+  EXPECT_FALSE(SameMemory(spec, std::vector<int64_t>{2, 1, 0, 3}));
+  TensorSpec other = spec;
+  other.memory_order = {2, 0, 1, 3};
+  EXPECT_FALSE(SameMemory(other, {}));
+  EXPECT_TRUE(SameMemory(other, std::vector<int64_t>{1, 2, 3, 0}));
+}
+
 TEST(CheckSpec, SaysWhatIsWrong) {
   const auto text = [](const TensorSpec& spec) { return CheckSpec(spec, 2).ToString(); };
   TensorSpec spec = {DType::kFloat32, {4, 6}, {false, false}, mesh::Sharding::OnDevice0(2)};
@@ -198,6 +219,15 @@ TEST(CheckSpec, SaysWhatIsWrong) {
   EXPECT_EQ(text(spec),
             "INVALID_ARGUMENT: axis 0 dealt 2 ways over mesh_x has 3 elements, and elements are "
             "dealt in whole turns: make its extent a multiple of 2 (pad), or use an outer split");
+  spec.sharding = mesh::Sharding::OnDevice0(2);
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{1, 0}, {1}, {1, 1}, {2, 0}, {-1, 0}}) {
+    spec.memory_order = order;
+    const bool is_order = order == std::vector<int64_t>{1, 0};
+    const std::string wrong =
+        "INVALID_ARGUMENT: memory_order [" + base::JoinInts(order, ", ") + "] is not a permutation of the 2 axes";
+    EXPECT_EQ(text(spec), is_order ? "OK" : wrong);
+  }
+  spec.memory_order = {};
   spec.stored_once.pop_back();
   EXPECT_EQ(text(spec), "INVALID_ARGUMENT: 1 stored-once flags for 2 axes");
   spec.shape.assign(17, 1);

@@ -61,6 +61,21 @@ TEST(Part, ABlockOfAMatrix) {
   EXPECT_FALSE(part.IsOnePiece());
 }
 
+TEST(Part, ABlockWithItsAxesInAnotherOrder) {
+  const int64_t whole[] = {4, 6, 2};
+  const int64_t order[] = {2, 0, 1};
+  const Part part = Part::Of(whole, Block({{1, 3}, {2, 5}, {0, 2}}), {false, false, false}, 1, order);
+  EXPECT_EQ(part.bytes, 2 * 3 * 2);
+  std::map<int64_t, int64_t> wanted;
+  for (int64_t i = 0; i < 2; ++i) {
+    for (int64_t j = 0; j < 3; ++j) {
+      for (int64_t k = 0; k < 2; ++k) wanted[((i + 1) * 6 + j + 2) * 2 + k] = (k * 2 + i) * 3 + j;
+    }
+  }
+  EXPECT_EQ(Pairs(part), wanted);
+  EXPECT_FALSE(part.IsOnePiece());
+}
+
 TEST(Part, RowsAreOnePiece) {
   const int64_t whole[] = {4, 6};
   const mesh::PartRange ranges = Block({{2, 4}, {0, 6}});
