@@ -57,6 +57,10 @@ TEST_F(Transfer, RandomTensorsComeBack) {
       header.add_sent_once(prng.OneIn(4));
       sent *= header.sent_once(header.sent_once_size() - 1) && extent > 0 ? 1 : extent;
     }
+    if (prng.OneIn(2)) {
+      for (const int64_t axis : prng.OneIn(2) ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 0, 2})
+        header.add_memory_order(axis);
+    }
     const std::string bytes = RandomBytes(prng, sent);
     const Client::Put put = client.Upload(header, bytes, static_cast<size_t>(prng.Between(1, 3000)));
     ASSERT_EQ(Text(put.status), "OK") << "seed " << seed << " " << header.ShortDebugString();
@@ -64,6 +68,9 @@ TEST_F(Transfer, RandomTensorsComeBack) {
     ASSERT_EQ(Text(got.status), "OK") << "seed " << seed;
     EXPECT_EQ(got.bytes, bytes) << "seed " << seed << " " << header.ShortDebugString();
     EXPECT_EQ(got.header.shape_size(), 3);
+    EXPECT_EQ(put.tensor.spec().shape(2), shape[2]);
+    EXPECT_EQ(got.header.shape(2),
+              shape[static_cast<size_t>(header.memory_order_size() > 0 ? header.memory_order(2) : 2)]);
     EXPECT_EQ(got.header.total_bytes(), sent);
     EXPECT_EQ(Text(client.Free({put.tensor.handle()})), "OK");
   }
@@ -94,6 +101,25 @@ TEST_F(Transfer, OneShardAlone) {
   ASSERT_EQ(Text(client.stub().Shards(context.get(), request, &reply)), "OK");
   ASSERT_EQ(reply.shards_size(), 4);
   EXPECT_EQ(reply.shards(1).ShortDebugString(), "device: 1 start: 2 start: 0 extent: 2 extent: 1 step: 1 step: 1");
+}
+
+TEST_F(Transfer, AxesInTheOrderOfMemory) {
+  pb::UploadHeader header = Header(pb::DTYPE_BOOL, {2, 3}, {2}, {0});
+  for (const int64_t axis : {1, 0}) header.add_memory_order(axis);
+  const Client::Put put = client.Upload(header, "abcdef");  // Columns, one after the other.
+  ASSERT_EQ(Text(put.status), "OK");
+  EXPECT_EQ(client.Download(put.tensor.handle()).bytes, "abcdef");
+  EXPECT_EQ(client.Download(put.tensor.handle(), 0).bytes, "ace");
+  const Client::Got row = client.Download(put.tensor.handle(), 1);
+  EXPECT_EQ(row.bytes, "bdf");
+  EXPECT_EQ(row.header.ShortDebugString(),
+            "dtype: DTYPE_BOOL shape: 3 shape: 1 sent_once: false sent_once: false total_bytes: 3 memory_order: 1 "
+            "memory_order: 0");
+  EXPECT_EQ(put.tensor.spec().shape(0), 2);
+  EXPECT_EQ(put.tensor.spec().memory_order(0), 1);
+  header.add_memory_order(0);
+  EXPECT_EQ(Text(client.Upload(header, "abcdef").status),
+            "INVALID_ARGUMENT: memory_order [1, 0, 0] is not a permutation of the 2 axes");
 }
 
 TEST_F(Transfer, DealtShards) {

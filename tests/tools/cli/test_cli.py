@@ -93,6 +93,21 @@ def test_run_on_two_ranks(daemon, program, tmp_path):
     assert said.endswith(f"output %y: f32[i1] -> {out}/y.npy\n")
 
 
+def test_run_with_stride_orders(daemon, program, tmp_path):
+    """Files are row-major; what is said of an output has its order."""
+    text = (
+        "mesh @m = [0, 1]\n"
+        "fusion @f(%x: f32[i0, 4, 3] {mesh=@m, shard(1, mesh_x), stride_order(0, 2, 1)}) {\n"
+        "  %y: f32[i0, 4, 3] {mesh=@m, stride_order(1, 0, 2)} = add(%x, %x)\n"
+        "  return %y\n}\n"
+    )
+    x = np.arange(60, dtype=np.float32).reshape(5, 4, 3)
+    folder, out = save(tmp_path / "in", x=x), tmp_path / "out"
+    said = good("run", program(text), "--in", folder, "--out", out, "--address", daemon.address)
+    np.testing.assert_array_equal(np.load(out / "y.npy"), 2 * x)
+    assert "output %y: f32[i0, 4, 3] {stride_order(1, 0, 2)} -> " in said
+
+
 def test_run_with_a_timeline(daemon, program, tmp_path):
     path = tmp_path / "run.json"
     x = np.arange(24, dtype=np.float32).reshape(4, 6)

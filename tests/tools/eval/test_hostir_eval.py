@@ -266,6 +266,21 @@ def test_alone_without_mpirun(folder: Path) -> None:
     assert "2 samples of 1 run, caches cold: median " in done.stdout
 
 
+def test_files_are_row_major_whatever_lies_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "p.hir").write_text(
+        "mesh @m = [0, 1]\n"
+        "fusion @f(%x: f32[i0, 4, 3] {mesh=@m, shard(1, mesh_x), stride_order(0, 2, 1)}) {\n"
+        "  %y: f32[i0, 4, 3] {mesh=@m, stride_order(1, 0, 2)} = add(%x, %x)\n"
+        "  return %y\n}\n"
+    )
+    (tmp_path / "out").mkdir()
+    x = np.arange(60, dtype=np.float32).reshape(5, 4, 3)
+    save(tmp_path, "x", x)
+    done = evaluate(tmp_path / "p.hir", "--in", tmp_path, "--out", tmp_path / "out", ranks=2)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "out/y.npy"), 2 * x)
+
+
 ODDITIES = """fusion @f(%x: f32[i0, 4], %z: f32[0, 3], %b: bool[3], %e: f16[b:5, 2]) {
   %y = add(%x, %x)
   %w = neg(%z)
