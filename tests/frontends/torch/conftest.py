@@ -12,13 +12,18 @@ from hostir import private_daemon
 
 
 @pytest.fixture(scope="session")
-def client() -> Iterator[hostir.Client]:
+def there_is_a_daemon() -> None:
+    """Skips where this build can have none."""
     try:
         private_daemon.find_daemon()
     except hostir.Unavailable as error:
         if os.environ.get("HOSTIR_TESTS_NEED_DAEMON") == "1":
             pytest.fail(f"this build has a service: {error}")
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def client(there_is_a_daemon: None) -> Iterator[hostir.Client]:
     with hostir.connect(devices="cpu:1", timeout=60) as client:
         yield client
 
