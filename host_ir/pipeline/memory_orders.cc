@@ -53,8 +53,8 @@ MemoryOrder Inverse(const MemoryOrder& order) {
   return inverse;
 }
 
-// Gives parameter `index` its axes in the order of memory, and its readers a permute of it.
-void LayOutParam(const MemoryOrder& order, size_t index, ir::Graph& graph) {
+// Gives parameter `index` its axes in the order of memory, and its readers a permute of it, which it returns.
+const Value* LayOutParam(const MemoryOrder& order, size_t index, ir::Graph& graph) {
   Value* const param = graph.params[index];
   std::vector<ir::Axis> axes;
   for (const int64_t axis : order) axes.push_back(param->type->axes[static_cast<size_t>(axis)]);
@@ -70,6 +70,7 @@ void LayOutParam(const MemoryOrder& order, size_t index, ir::Graph& graph) {
     if (output.alias == param) output.alias = stored;
   }
   graph.TakeName(*stored, *param);
+  return made;
 }
 
 }  // namespace
@@ -96,10 +97,11 @@ Result<MemoryOrders> MemoryOrdersOf(const ir::Graph& program) {
 
 Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
   ir::Graph& graph = *program.graph;
+  std::vector<const Value*> axes_of(orders.inputs.size());  // By input: what has its own axes; null: itself.
   for (size_t i = 0; i < orders.inputs.size(); ++i) {
     const MemoryOrder& order = orders.inputs[i];
     if (order.empty()) continue;
-    LayOutParam(order, i, graph);
+    axes_of[i] = LayOutParam(order, i, graph);
     program.inputs[i].memory_order = order;
     program.inputs[i].local = graph.params[i];
   }
@@ -114,10 +116,10 @@ Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
     if (known != made.end()) {
       stored = graph.outputs[known->second].value;
     } else {
-      const ir::Op* const def = value->def;
-      const bool is_input = def != nullptr && def->info->name == "permute" && def->operands[0]->def == nullptr &&
-                            std::ranges::equal(def->Ints("dims"), Inverse(order));
-      stored = is_input ? def->operands[0] : Permuted(graph, nullptr, value, order, Cat(value->name, ".memory"));
+      // Of an input that is returned; any other permute of one has other axes.
+      const auto input = static_cast<size_t>(std::ranges::find(axes_of, value) - axes_of.begin());
+      const bool is_input = input < axes_of.size() && orders.inputs[input] == order;
+      stored = is_input ? graph.params[input] : Permuted(graph, nullptr, value, order, Cat(value->name, ".memory"));
       made.emplace_back(value, i);
     }
     graph.outputs[i].value = stored;

@@ -124,6 +124,20 @@ def test_what_replaces_an_input_lies_as_that(client: hostir.Client) -> None:
         assert placed._memory_order == (1, 0)
 
 
+def test_a_permute_that_lies_as_its_input(client: hostir.Client) -> None:
+    with FusionDefinition("permuted") as fd:
+        x = fd.define_tensor(shape=[-1, -1])
+        y = fd.define_tensor(shape=[-1, -1], stride_order=[0, 1])
+        copies = [fd.ops.set(y), fd.ops.stride_order(y, [1, 0]), fd.ops.stride_order(x, [0, 1])]
+        fd.add_output([fd.ops.stride_order(x.T, [0, 1]), y.T, fd.ops.stride_order(y, [0, 1]), y, *copies, x])
+    a, b = random((3, 4)), random((5, 2))
+    results = client.run(fd, [a, b])
+    for result, want in zip(results, [a.T, b.T, b, b, b, b, a, a], strict=True):
+        assert result.shape == want.shape
+        np.testing.assert_array_equal(result.numpy(), want)
+    assert [each._memory_order for each in results] == [(1, 0), (), (1, 0), (1, 0), (), (), (1, 0), ()]
+
+
 def test_an_array_of_another_order_is_refused(client: hostir.Client) -> None:
     fd, _ = scaled((1, 0), None, 2)
     plain, _ = scaled(None, (1, 0), 2)

@@ -26,14 +26,16 @@ class OutputFile {
   Status Begin(const pb::DownloadHeader& header) {
     std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
     std::vector<bool> once(header.sent_once().begin(), header.sent_once().end());
+    const std::vector<int64_t> order(header.memory_order().begin(), header.memory_order().end());
+    HIR_TRY(service::CheckMemoryOrder(order, shape.size()).WithContext("the daemon's answer"));
+    if (once.size() != shape.size()) return Status(Code::kInternal, "the daemon's answer has flags of other axes");
     for (int place = 0; place < header.memory_order_size(); ++place) {
-      const auto axis = static_cast<size_t>(header.memory_order(place));
+      const auto axis = static_cast<size_t>(order[static_cast<size_t>(place)]);
       shape[axis] = header.shape(place);
       once[axis] = header.sent_once(place);
     }
     HIR_ASSIGN(arrays::NpyWriter writer, arrays::NpyWriter::Open(path_, dtype_, shape, /*create=*/true));
     writer_.emplace(std::move(writer));
-    const std::vector<int64_t> order(header.memory_order().begin(), header.memory_order().end());
     part_ = arrays::Part::All(shape, shape, once, DTypeBytes(dtype_), order);
     as_sent_ = part_.IsOnePiece();
     return {};

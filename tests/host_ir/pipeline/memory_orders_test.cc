@@ -79,6 +79,16 @@ TEST(MemoryOrders, AnInputThatIsReturnedIsItself) {
   EXPECT_EQ(plan->local.outputs[1].memory_order, Order());
 }
 
+TEST(MemoryOrders, APermuteThatLiesAsItsInputIsNoInput) {
+  const std::string permute = " = permute(%x) {dims=[1, 0]}\n  return %y\n}\n";
+  for (const std::string_view head : {"fusion @f(%x: f32[4, 6]) {\n  %y: f32[6, 4] {stride_order(0, 1)}",
+                                      "fusion @f(%x: f32[4, 6] {stride_order(0, 1)}) {\n  %y: f32[6, 4]"}) {
+    const auto plan = Planned(std::string(head) + permute);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_NE(plan->local.graph->outputs[0].value->def, nullptr) << head;
+  }
+}
+
 TEST(MemoryOrders, ProductsReadWhereItLies) {
   const auto plan = Planned(
       "fusion @f(%x: f32[64, 128] {stride_order(0, 1)}, %w: f32[128, 96] {stride_order(0, 1)}) {\n"
