@@ -60,6 +60,7 @@ using Values = std::unordered_map<const Value*, Value*>;
 Value* CloneValue(const Value& value, Graph& to, Carrier& carrier, Values& values) {
   Value* copy = to.NewValue(value.name, carrier.TypeOf(value.type));
   copy->layout = carrier.LayoutOf(value.layout);
+  copy->stride_order = to.Copy(value.stride_order);
   copy->index = value.index;
   values.emplace(&value, copy);
   return copy;
