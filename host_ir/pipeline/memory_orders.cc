@@ -33,6 +33,10 @@ MemoryOrder OrderOf(const Value& value) {
   return std::ranges::is_sorted(order) ? MemoryOrder() : order;
 }
 
+bool HaveOneShape(const Value& a, const Value& b) {
+  return std::ranges::equal(ir::ValueAxes(*a.type), ir::ValueAxes(*b.type), {}, &ir::Axis::extent, &ir::Axis::extent);
+}
+
 std::string Text(const MemoryOrder& order) {
   return order.empty() ? "row-major" : Cat("with its axes in the order ", base::JoinInts(order, ", "));
 }
@@ -54,7 +58,7 @@ MemoryOrder Inverse(const MemoryOrder& order) {
 }
 
 // Gives parameter `index` its axes in the order of memory, and its readers a permute of it, which it returns.
-const Value* LayOutParam(const MemoryOrder& order, size_t index, ir::Graph& graph) {
+Value* LayOutParam(const MemoryOrder& order, size_t index, ir::Graph& graph) {
   Value* const param = graph.params[index];
   std::vector<ir::Axis> axes;
   for (const int64_t axis : order) axes.push_back(param->type->axes[static_cast<size_t>(axis)]);
@@ -80,8 +84,7 @@ Result<MemoryOrders> MemoryOrdersOf(const ir::Graph& program) {
   for (const Value* param : program.params) orders.inputs.push_back(OrderOf(*param));
   for (const ir::Output& output : program.outputs) {
     MemoryOrder order = OrderOf(*output.value);
-    const auto rank = [](const Value& value) { return ir::ValueAxes(*value.type).size(); };
-    if (output.alias != nullptr && rank(*output.alias) == rank(*output.value)) {  // Else nothing of it is kept.
+    if (output.alias != nullptr && HaveOneShape(*output.alias, *output.value)) {  // Else nothing of it is kept.
       const MemoryOrder& replaced = orders.inputs[static_cast<size_t>(output.alias->index)];
       if (output.value->stride_order.empty()) order = replaced;
       if (order != replaced) {
@@ -97,7 +100,7 @@ Result<MemoryOrders> MemoryOrdersOf(const ir::Graph& program) {
 
 Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
   ir::Graph& graph = *program.graph;
-  std::vector<const Value*> axes_of(orders.inputs.size());  // By input: what has its own axes; null: itself.
+  std::vector<Value*> axes_of(orders.inputs.size());  // By input: what has its own axes; null: itself.
   for (size_t i = 0; i < orders.inputs.size(); ++i) {
     const MemoryOrder& order = orders.inputs[i];
     if (order.empty()) continue;
@@ -108,8 +111,9 @@ Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
   std::vector<std::pair<const Value*, size_t>> made;  // By value, the first output with it.
   for (size_t i = 0; i < orders.outputs.size(); ++i) {
     const MemoryOrder& order = orders.outputs[i];
-    if (order.empty()) continue;
     Value* const value = graph.outputs[i].value;
+    program.outputs[i].local = value;
+    if (order.empty()) continue;
     const auto known = std::ranges::find_if(
         made, [&](const auto& each) { return each.first == value && orders.outputs[each.second] == order; });
     Value* stored = nullptr;
@@ -125,6 +129,13 @@ Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
     graph.outputs[i].value = stored;
     program.outputs[i].memory_order = order;
     program.outputs[i].local = stored;
+  }
+  // Of inputs that nothing reads.
+  const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(graph);
+  for (Value* axes : axes_of) {
+    const auto is_axes = [axes](const ir::Output& output) { return output.value == axes; };
+    if (axes == nullptr || !uses[static_cast<size_t>(axes->id)].empty()) continue;
+    if (!std::ranges::any_of(graph.outputs, is_axes)) graph.body.Erase(axes->def);
   }
   return graph.exprs().status();
 }

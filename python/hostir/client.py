@@ -222,7 +222,7 @@ class Client:
         if isinstance(array, gpu_array.GpuView):
             header.dtype = wire.dtype_number(as_data_type(array.dtype))
             header.shape[:] = array.shape
-            view = array.transposed(header.memory_order)
+            view = array.transposed(header.memory_order) if len(header.memory_order) == len(array.shape) else array
             tensor = self._when_there_is_room(lambda: self._transfers.upload_from_gpu(view, header), patience)
             if tensor is not None:
                 return self._array(tensor, caller_location())
@@ -260,7 +260,8 @@ class Client:
         except grpc.RpcError as error:
             raise self._error(error, array._origin) from None
         if view is None:
-            return gpu_array.CudaArray(gpu_array.from_numpy(self._download(array, device), ordinal))
+            values = self._download(array, device)
+            view = gpu_array.from_numpy(values.transpose(array._memory_order or range(values.ndim)), ordinal)
         return gpu_array.CudaArray(view.transposed(array._axes_in_memory))
 
     def _gpu_of(self, device: int) -> int | None:

@@ -116,7 +116,7 @@ class FusionDefinition:
             sizes, strides = shape, cast("Sequence[int]", contiguity)  # define_tensor(sizes, strides, dtype)
         if sizes is not None:
             axes = self._axes_of_array(sizes, strides, static_sizes)
-            memory_order = memory_order_of(sizes, strides) if strides else ()
+            memory_order = memory_order_of(sizes, strides) if strides is not None else ()
             stride_order = stride_order or stride_order_of(memory_order)
         elif shape is not None:
             axes = self._axes_of_shape(shape, contiguity, stride_order)

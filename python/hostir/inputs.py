@@ -213,7 +213,9 @@ def describe(array: np.ndarray[Any, Any], header: Any) -> np.ndarray[Any, Any]:
     header.shape[:] = array.shape
     header.sent_once[:] = sent_once if any(sent_once) else []
     stored = array[tuple(slice(0, 1) if once else slice(None) for once in sent_once)].astype(native, copy=False)
-    return stored.transpose(header.memory_order) if header.memory_order else stored
+    if len(header.memory_order) != stored.ndim:  # Row-major; or an array that the daemon refuses for its axes.
+        return stored
+    return stored.transpose(header.memory_order)
 
 
 def stored_bytes(values: Values) -> int:

@@ -193,6 +193,29 @@ def test_strides_of_an_array_are_an_order(client: hostir.Client) -> None:
     np.testing.assert_array_equal(client.run(fd, [placed, x[:, :1]])[0].numpy(), 2 * x + x[:, :1])
 
 
+def test_arrays_of_other_axes_are_refused(client: hostir.Client) -> None:
+    fd, parameter = scaled((1, 0), None, 2)
+    for wrong in (random((3, 4, 5)), random((3,)), np.float32(1)):
+        with pytest.raises(hostir.InvalidArgument, match="axes; the program wants"):
+            client.run(fd, [wrong], wait=True)
+        with pytest.raises(hostir.InvalidArgument, match="axes; the program wants"):
+            client.put(wrong, parameter)
+    assert client.run(fd, [np.zeros((0, 4), np.float32)])[0].shape == (0, 4)
+
+
+@pytest.mark.parametrize("rule", ["fusing", "reshardings", "one_op"])
+def test_an_input_that_nothing_reads(client: hostir.Client, rule: str) -> None:
+    with FusionDefinition("unread") as fd:
+        fd.segmentation = rule
+        fd.define_tensor(shape=[-1, -1], stride_order=[0, 1])
+        y, z = fd.define_tensor(shape=[-1, -1], stride_order=[0, 1]), fd.define_tensor(shape=[-1])
+        fd.add_output([y, z + 1])
+    values = (random((3, 4)), random((5, 2)), random((3,)))
+    y_back, z_more = client.run(fd, values)
+    np.testing.assert_array_equal(y_back.numpy(), values[1])
+    np.testing.assert_array_equal(z_more.numpy(), values[2] + 1)
+
+
 def test_names_keep_the_order(client: hostir.Client) -> None:
     fd, _ = scaled((1, 0), (1, 0), 2)
     x = random((3, 4))

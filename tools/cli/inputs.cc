@@ -44,6 +44,13 @@ Result<ProgramInputs> ProgramInputs::Open(const Params& params, const Options& o
   inputs.params_ = params;
   inputs.seed_ = options.random;
   inputs.sizes_.insert(options.sizes.begin(), options.sizes.end());
+  for (const pb::PlanParam& param : params) {  // As the daemon says.
+    const std::vector<int64_t> order(param.memory_order().begin(), param.memory_order().end());
+    const auto axes = static_cast<size_t>(param.shape_size());
+    HIR_TRY(service::CheckMemoryOrder(order, axes).WithContext(NameOf(param)));
+    if (param.stored_once_size() == param.shape_size()) continue;
+    return Status(Code::kInternal, Cat(NameOf(param), " has ", param.stored_once_size(), " flags for ", axes, " axes"));
+  }
   if (!options.random) {
     if (!params.empty() && options.in.empty()) {
       return InvalidArgument(Cat("the program has ", params.size(), params.size() == 1 ? " input" : " inputs",

@@ -51,6 +51,9 @@ class OutputFile {
   }
   Status End() {
     if (as_sent_) return {};
+    if (std::ssize(kept_) != part_.bytes) {
+      return {Code::kDataLoss, Cat(path_, ": the daemon's answer has ", kept_.size(), " bytes of ", part_.bytes)};
+    }
     return part_.ForEachPiece([&](int64_t whole, int64_t at, int64_t piece) {
       return writer_->Write(whole, std::span(kept_).subspan(static_cast<size_t>(at), static_cast<size_t>(piece)));
     });

@@ -24,7 +24,7 @@ from ..sharding import Sharding
 from . import draws, groups, indices, parallel, pointwise, reductions, shapes, staging
 from .counts import Counts
 from .lowering import Lowering, refusal
-from .memory import dense_order, mapped, memory_order, sent_bytes, strided, take_over, tensor_of
+from .memory import dense_order, mapped, memory_order, sent_bytes, strided, take_over, tensor_of, with_stride
 from .on_host import OnHost, on_host
 from .parallel import sharding_of
 from .residency import Kind, Residency
@@ -285,7 +285,7 @@ class Graph:
         if isinstance(step, Program):
             return self._run(step, values, sizes)
         if isinstance(step, Writes):
-            return self._write(step.copies, values)
+            return self._write(step.copies, values, sizes)
         self._settle(values)
         if isinstance(step, OnHost):
             made_so = step(*(values[node] for node in step.inputs))
@@ -503,14 +503,14 @@ class Graph:
         array = self._residency.values_of(value) if isinstance(value, torch.Tensor) else None
         return value if array is None else array
 
-    def _write(self, copies: Sequence[tuple[Node, Node, Node]], values: dict[Any, Any]) -> None:
+    def _write(self, copies: Sequence[tuple[Node, Node, Node]], values: dict[Any, Any], sizes: dict[Any, int]) -> None:
         in_place = values.get(_IN_PLACE, ())
         made: dict[Node, tuple[torch.Tensor, bool]] = {}
         for _, target, source in copies:  # Their tensors, while the run goes on.
             value = None if source in in_place else self._known(values[source])
             if isinstance(value, Array) and source not in made and source not in self._shared:
                 given = values.get(_WHOLE, {}).get(source, value)
-                made[source] = self._tensor(given, source, values, {}, not values[target].is_contiguous())
+                made[source] = self._tensor(given, source, values, sizes, not values[target].is_contiguous())
         self._settle(values)
         changed = [values[target] for _, target, source in copies if source in in_place]
         torch.autograd.graph.increment_version([tensor for tensor in changed if not tensor.is_inference()])
@@ -523,7 +523,7 @@ class Graph:
             if source in made:
                 self._write_array(tensor, value, source in values.get(_WHOLE, {}), *made[source])
             elif isinstance(value, Array):  # No two tensors have memory in common.
-                tensor.copy_(self._tensor(value, source, values, {})[0])
+                tensor.copy_(self._tensor(value, source, values, sizes)[0])
             elif tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_inference():
                 numbers[0].append(tensor)
                 numbers[1].append(value)
@@ -591,8 +591,9 @@ class Graph:
         if not is_strided:
             return tensor, is_mapped
         stride = form.stride(sizes)
-        if tensor.stride() == stride or tensor.numel() <= 1:
-            return tensor, is_mapped
+        as_wanted = with_stride(tensor, stride)
+        if as_wanted is not None:
+            return as_wanted, is_mapped
         self._settle(values)
         return _strided_copy(tensor, stride), False
 

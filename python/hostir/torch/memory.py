@@ -98,6 +98,8 @@ def lies_as(tensor: torch.Tensor, array: Array) -> bool:
     """Whether the tensor's elements lie as those of an array of its shape do, one after the other."""
     if not array._memory_order:
         return tensor.is_contiguous()
+    if tensor.stride() == _steps(array.shape, array._memory_order):
+        return True
     return memory_order(tensor) == dense_order(array.shape, _steps(array.shape, array._memory_order))
 
 
@@ -116,6 +118,22 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(torch.empty(shape, device="meta").stride())
 
 
+def _restrided(dense: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """The same memory with strides that mean the same: those of axes of one element say nothing, but PyTorch tells by
+    them how a tensor lies."""
+    return strided(dense, dense.dtype, dense.shape, stride)
+
+
+def with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor | None:
+    """The tensor with such strides, in its memory; None: its elements do not lie so."""
+    if tensor.stride() == stride or tensor.numel() <= 1:
+        return tensor
+    order = memory_order(tensor)
+    if order is None or order != dense_order(tuple(tensor.shape), stride):
+        return None
+    return _restrided(tensor, stride)
+
+
 def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bool:
     """Gives ``target`` the values of ``source``, which nobody else has, by its memory; False: somebody else has that of
     ``target``, which is as it was. ``is_arrays``: that is an array's."""
@@ -128,7 +146,7 @@ def take_over(target: torch.Tensor, source: torch.Tensor, is_arrays: bool) -> bo
     is_same = target.device == source.device and target.dtype == source.dtype and memory_order(source) == order
     if not (is_whole and is_alone and is_same and (is_torchs or is_arrays)):
         return False
-    target.data = source
+    target.data = source if source.stride() == target.stride() else _restrided(source, target.stride())
     if not target.is_inference():
         torch.autograd.graph.increment_version(target)
     return True

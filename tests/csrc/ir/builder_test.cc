@@ -219,7 +219,7 @@ TEST_F(BuilderTest, AParallelAxisHasTheMeshsSize) {
 
 TEST_F(BuilderTest, CloneIsTheSameProgram) {
   const auto parsed = Parse(R"(mesh @m = [0, 1]
-test @p(%x: f32[i, 8] {mesh=@m, shard(1, mesh_x)}, %y: f32[j, 8]) {
+test @p(%x: f32[i, 8] {mesh=@m, shard(1, mesh_x)}, %y: f32[j, 8] {stride_order(0, 1)}) {
   %r = reshape(%x) {shape=[2*i, 4]}
   for() {end=i} { |%n: index|
     use(%y) {at=%n*j} at "a.py:5: use"

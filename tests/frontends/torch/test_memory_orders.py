@@ -69,6 +69,44 @@ def test_the_order_may_change_from_call_to_call(client: hostir.Client) -> None:
             assert ours.stride() == theirs.stride()
 
 
+@pytest.mark.parametrize("shape", [(16, 3, 1, 3), (16, 3, 1, 1), (4, 1, 5, 6), (1, 3, 5, 6), (4, 3, 5, 1)], ids=str)
+def test_axes_of_one_element_keep_their_strides(
+    shape: tuple[int, ...], client: hostir.Client, nothing_transposed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which PyTorch tells that channels are last."""
+
+    @torch.compile(backend="hostir", dynamic=False)
+    def step(weight: Any, gradient: Any) -> Any:
+        weight.sub_(gradient)
+        return weight * 2
+
+    weight, gradient = (torch.randn(shape).to(memory_format=LAST) for _ in range(2))
+    stride, want = weight.stride(), weight.clone()
+    put, found = client.put, []
+    monkeypatch.setattr(client, "put", lambda value, *rest: found.append(value.stride()) or put(value, *rest))
+    for _ in range(4):
+        twice = step(weight, gradient)
+        want.sub_(gradient)
+        torch.testing.assert_close(weight, want)
+        torch.testing.assert_close(twice, want * 2)
+        assert weight.stride() == twice.stride() == stride
+    assert len(found) <= 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_written_in_place_may_change_its_size(dynamic: bool, client: hostir.Client) -> None:
+    @torch.compile(backend="hostir", dynamic=dynamic)
+    def update(x: Any) -> None:
+        x.mul_(x.sum(1, keepdim=True))
+
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 4, 3, 3).to(memory_format=LAST)
+        want, stride = x * x.sum(1, keepdim=True), x.stride()
+        update(x)
+        torch.testing.assert_close(x, want)
+        assert x.stride() == stride
+
+
 class Block(torch.nn.Module):
     """Convolutions, which PyTorch carries out, and what lies between them."""
 
