@@ -110,6 +110,30 @@ def test_a_program_takes_and_gives_them(client: hostir.Client) -> None:
     assert result.cuda().__cuda_array_interface__["typestr"] == "<f4"
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_they_lie_as_their_stride_order_says(client: hostir.Client, ranks: int) -> None:
+    with FusionDefinition("ordered") as fd:
+        x = fd.define_tensor(shape=[-1, -1, -1], stride_order=[1, 2, 0])
+        fd.add_output(fd.ops.stride_order(x * 2, [0, 1, 2]))
+        x.shard(list(range(ranks)), {0: "mesh_x"})
+    counts, random_ = test_shared_memory.counted(client), random.Random(SEED)
+    values = np.arange(4 * 5 * 6, dtype=np.float32).reshape(4, 5, 6)
+    for _ in range(6):
+        given = FakeGpuArray(a_view(random_, values))
+        placed = client.put(given, x)
+        (result,) = client.run(fd, [placed])
+        for array, want, axes in [(placed, values, (1, 0, 2)), (result, 2 * values, (2, 1, 0))]:
+            on_gpu = array.cuda()
+            assert np.array_equal(elements_of(on_gpu), want)
+            assert np.array_equal(array.numpy(), want)
+            assert [on_gpu.view.strides[axis] for axis in axes] == sorted(on_gpu.view.strides, reverse=True)
+            for (_, slices, part), (_, other, own) in zip(array.cuda_shards(), array.shards, strict=True):
+                assert slices == other
+                assert np.array_equal(elements_of(part), own)
+                assert np.array_equal(own, want[slices])
+    assert counts["Upload"] == 0, "none of it passed the host"
+
+
 def test_repeated_elements_are_sent_once(client: hostir.Client) -> None:
     values = np.broadcast_to(np.arange(5, dtype=np.float32), (64, 5))
     array = client.put(FakeGpuArray(values), sharding=ROWS)

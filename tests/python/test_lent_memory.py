@@ -106,6 +106,28 @@ def test_what_is_stored_once_is_seen_by_strides_of_0(client: hostir.Client) -> N
     assert np.array_equal(view.to_numpy(), np.broadcast_to(values, (3, 4)))
 
 
+def test_a_stride_order_is_seen_by_strides(client: hostir.Client) -> None:
+    with FusionDefinition("ordered") as fd:
+        x = fd.define_tensor(shape=[3, 4, 5], dtype=DataType.Float)
+        row = fd.ops.sum(x, [0])
+        fd.add_output(
+            [
+                fd.ops.stride_order(x * 2, [1, 2, 0]),
+                fd.ops.stride_order(fd.ops.expand(fd.ops.broadcast(row, [True, False, False]), [3, 4, 5]), [2, 0, 1]),
+            ]
+        )
+        x.lay_out(Sharding([0]))
+    values = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    for _ in range(2):  # Memory is lent for those that come.
+        made = client.run(fd, [values], wait=True)
+        views = [client._map_on_gpu(each) for each in made]
+    wide = np.broadcast_to(values.sum(0), (3, 4, 5))
+    for view, want, strides in zip(views, [2 * values, wide], [(20, 60, 4), (0, 4, 16)], strict=True):
+        assert view is not None
+        assert (view.shape, view.strides) == (want.shape, strides)
+        assert np.array_equal(view.to_numpy(), want)
+
+
 def test_a_place_is_used_again_when_nobody_has_it(client: hostir.Client) -> None:
     fd, values = scaled(100), np.arange(100, dtype=np.float32)
     client._map_on_gpu(run(client, fd, values))
