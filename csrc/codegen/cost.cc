@@ -70,9 +70,10 @@ void CostModel::InOrder(int64_t sums, Walk& walk) const {
 }
 
 // A row for each item, or parts of it (partials.cc).
-void CostModel::RowByRow(const Structure& structure, const AxisClasses& classes, Walk& walk) const {
+void CostModel::RowByRow(const segment::GroupView& group, const Structure& structure, const AxisClasses& classes,
+                         Walk& walk) const {
   const Reduction& first = structure.reductions.front();
-  const std::vector<int> domain = Varying(classes.Of(first.op->operands[0]));
+  const std::vector<int> domain = DomainInMemory(group, classes, first);
   const auto is_reduced = [&first](int axis) { return std::ranges::find(first.reduced, axis) != first.reduced.end(); };
   const bool along_rows = !domain.empty() && is_reduced(domain.back());
   int64_t items = walk.rows, items_at_most = items;
@@ -111,12 +112,13 @@ void CostModel::RowByRow(const Structure& structure, const AxisClasses& classes,
   walk.share = std::clamp<int64_t>(items_at_most, 1, walk.share_of);
 }
 
-CostModel::Walk CostModel::WalkOf(const Structure& structure, const AxisClasses& classes) const {
+CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structure& structure,
+                                  const AxisClasses& classes) const {
   Walk walk{.rows = ExtentOf(classes, structure.rows), .columns = ExtentOf(classes, structure.columns)};
   if (!structure.columns.empty()) {
     InOrder(std::ranges::count_if(structure.reductions, [](const Reduction& r) { return r.depth >= 0; }), walk);
   } else {
-    RowByRow(structure, classes, walk);
+    RowByRow(group, structure, classes, walk);
   }
   return walk;
 }
@@ -149,7 +151,7 @@ Cost CostModel::Of(const segment::GroupView& group, const Structure& structure, 
   ++call_;
   Cost cost;
   if (structure.outputs.empty()) return cost;  // Numbers of the host.
-  const Walk walk = structure.reductions.empty() ? Walk() : WalkOf(structure, *classes);
+  const Walk walk = structure.reductions.empty() ? Walk() : WalkOf(group, structure, *classes);
   for (const OutputPlace& output : structure.outputs) {
     Use& use = UseOf(*output.value);
     use.in_place = ElementsOf(*output.value);

@@ -38,9 +38,10 @@ class CostModel {
     int64_t workspaces = 0, launches = 1;
   };
 
-  Walk WalkOf(const Structure& structure, const AxisClasses& classes) const;
+  Walk WalkOf(const segment::GroupView& group, const Structure& structure, const AxisClasses& classes) const;
   void InOrder(int64_t sums, Walk& walk) const;
-  void RowByRow(const Structure& structure, const AxisClasses& classes, Walk& walk) const;
+  void RowByRow(const segment::GroupView& group, const Structure& structure, const AxisClasses& classes,
+                Walk& walk) const;
   int64_t ExtentOf(const AxisClasses& classes, const std::vector<int>& axes) const;
 
   int64_t ElementsOf(const ir::Value& value);

@@ -57,11 +57,8 @@ size_t LoopToCut(NestBuilder& builder, const Phase& phase, int64_t parts) {
 // Whether memory is contiguous along the reduced axes.
 bool ReducesInnermost(const NestBuilder& builder) {
   const Reduction& reduction = builder.structure().reductions.front();
-  int innermost = -1;
-  for (const int axis : builder.classes().Of(reduction.op->operands[0])) {
-    if (axis >= 0) innermost = axis;
-  }
-  return std::ranges::find(reduction.reduced, innermost) != reduction.reduced.end();
+  const std::vector<int> domain = DomainInMemory(builder.group(), builder.classes(), reduction);
+  return !domain.empty() && std::ranges::find(reduction.reduced, domain.back()) != reduction.reduced.end();
 }
 
 // Grid items; where rows are contiguous, a block of them is one.
@@ -116,7 +113,7 @@ bool TakesRowsAbreast(NestBuilder& builder) {
   const auto is_reduced = [&](int axis) {
     return std::ranges::find(reduction.reduced, axis) != reduction.reduced.end();
   };
-  const std::vector<int> domain = Varying(builder.classes().Of(reduction.op->operands[0]));
+  const std::vector<int> domain = DomainInMemory(builder.group(), builder.classes(), reduction);
   for (const ir::Value* input : builder.group().inputs) {
     if (!IsTensor(*input)) continue;
     const std::vector<int> axes = Varying(builder.classes().Of(input));

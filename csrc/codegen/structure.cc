@@ -88,7 +88,7 @@ class Analysis {
   // Reductions that keep different axes: some, or none, reduce the columns of each row, the others run over rows.
   bool ChooseRows() {
     const Reduction& first = result_.reductions.front();
-    const std::vector<int> domain = DomainOf(first);
+    const std::vector<int> domain = DomainInMemory(group_, classes_, first);
     std::vector<std::vector<int>> candidates;
     std::vector<int> all_reduced;
     for (const Reduction& reduction : result_.reductions) {
@@ -127,7 +127,7 @@ class Analysis {
   // The columns are the last axes of what is reduced, as far as they are kept.
   bool ChooseRowsInOrder() {
     const Reduction& first = result_.reductions.front();
-    std::vector<int> domain = DomainOf(first);
+    std::vector<int> domain = DomainInMemory(group_, classes_, first);
     std::vector<int> rows = domain;
     while (!rows.empty() && Contains(first.kept, rows.back())) rows.pop_back();
     if (rows.size() == domain.size() || rows.empty() || Contains(rows, InnermostOf(domain)))
@@ -489,6 +489,18 @@ Structure Analyse(const segment::GroupView& group, const AxisClasses& classes) {
 
 Structure AnalyseInOrder(const segment::GroupView& group, const AxisClasses& classes) {
   return Analysis(group, classes).Run(true);
+}
+
+std::vector<int> DomainInMemory(const segment::GroupView& group, const AxisClasses& classes,
+                                const Reduction& reduction) {
+  std::vector<int> domain = Varying(classes.Of(reduction.op->operands[0]));
+  std::map<std::vector<int>, int> votes;
+  for (const ir::Value* input : group.inputs) {
+    if (!IsTensor(*input)) continue;
+    std::vector<int> axes = Varying(classes.Of(input));
+    if (SameSet(axes, domain) && ++votes[axes] > votes[domain]) domain = std::move(axes);
+  }
+  return domain;
 }
 
 }  // namespace hir::codegen

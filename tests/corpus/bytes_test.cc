@@ -26,6 +26,8 @@ constexpr int64_t kTimes = 256;
 
 // Programs that move more than one and a half times the least, and why.
 const std::map<std::string, std::string> kReasons = {
+    {"channels_last_block_backward",
+     "sums over images and places of channels side by side: all is read again behind them"},
     {"cumulative_features", "running sums and products are kernels of their own, and end up side by side in one array"},
     {"group_norm_backward", "sums over a group's elements, and over the batch for each channel: rows of two kinds"},
     {"layer_norm_channels_backward", "sums along a middle axis, and along both others: rows of two kinds"},
