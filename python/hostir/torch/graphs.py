@@ -410,7 +410,7 @@ class Graph:
             value = values[node]
             put = functools.partial(_put, client, value, definition.fusion.inputs()[place])
             if node not in self._parameters:
-                slot = None if on_mesh else program.staging.fill(place, value, client, stored[place].memory_order, put)
+                slot = None if on_mesh else program.staging.fill(place, value, client, put, stored[place].memory_order)
                 if slot is not None:
                     given[place], slots[place] = slot.array, slot
                     continue

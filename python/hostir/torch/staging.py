@@ -54,10 +54,10 @@ class Staging:
         self._tries.clear()
 
     def fill(
-        self, place: int, value: torch.Tensor, client: Any, order: tuple[int, ...], put: Callable[[], Array]
+        self, place: int, value: torch.Tensor, client: Any, put: Callable[[], Array], order: tuple[int, ...] = ()
     ) -> Slot | None:
-        """An array with the values of input ``place``, in that order in memory: ``put``'s the first time. None: it is
-        to go another way."""
+        """An array with the values of input ``place``, in that memory order: ``put``'s the first time. None: it is to
+        go another way."""
         if not value.numel() or sent_bytes(value) != value.nbytes:
             return None
         slot = self._slots.pop(place, None)
