@@ -113,7 +113,7 @@ Structure AnalyseInOrder(const segment::GroupView& group, const AxisClasses& cla
 
 // The classes of an index that vary.
 std::vector<int> Varying(std::span<const int> classes);
-// The classes that `reduction` runs over, the outermost in memory first: as most of the inputs lie that vary along all of
+// The classes that `reduction` runs over, the outermost in memory first: as most inputs lie that vary along all of
 // them; where none does, in its operand's order.
 std::vector<int> DomainInMemory(const segment::GroupView& group, const AxisClasses& classes,
                                 const Reduction& reduction);
