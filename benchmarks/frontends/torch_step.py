@@ -5,11 +5,10 @@ torch_step.py [MODEL...] [--device cuda] [--dtype bfloat16] [--steps N] [--round
 
 Models are the classes of transformers and torchvision with random weights, and some of torch.nn, of sizes that a step
 takes tenths of a second with on a CPU; resnet, resnet_last and gpt2_small, of the published size, where they are asked
-for. First N steps of
-AdamW with each side from the same weights, on the same batches: the greatest differences of losses and gradients from
-eager's; of bfloat16 from those of a float32 model of the same weights, hostir's and eager's. Then rounds in which all
-sides make a step in turn: medians, ratios (above 1: hostir is faster), and the share of FLOPs and bytes that ran on
-hostir.
+for. First N steps of AdamW with each side from the same weights, on the same batches: the greatest differences of
+losses and gradients from eager's; of bfloat16 from those of a float32 model of the same weights, hostir's and eager's.
+Then rounds in which all sides make a step in turn: medians, ratios (above 1: hostir is faster), and the share of FLOPs
+and bytes that ran on hostir.
 """
 
 from __future__ import annotations
