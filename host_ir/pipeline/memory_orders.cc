@@ -120,7 +120,7 @@ Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
     if (known != made.end()) {
       stored = graph.outputs[known->second].value;
     } else {
-      // Of an input that is returned; any other permute of one has other axes.
+      // An input that is returned as it lies is itself; any other permute of one has other axes.
       const auto input = static_cast<size_t>(std::ranges::find(axes_of, value) - axes_of.begin());
       const bool is_input = input < axes_of.size() && orders.inputs[input] == order;
       stored = is_input ? graph.params[input] : Permuted(graph, nullptr, value, order, Cat(value->name, ".memory"));
@@ -130,7 +130,7 @@ Status LayOut(const MemoryOrders& orders, plan::LocalProgram& program) {
     program.outputs[i].memory_order = order;
     program.outputs[i].local = stored;
   }
-  // Of inputs that nothing reads.
+  // Inputs that nothing reads need no permute.
   const std::vector<std::vector<ir::Op*>> uses = ir::UsesOf(graph);
   for (Value* axes : axes_of) {
     const auto is_axes = [axes](const ir::Output& output) { return output.value == axes; };

@@ -44,7 +44,7 @@ TEST(MemoryOrders, RowMajorIsNone) {
 }
 
 TEST(MemoryOrders, OneKernelWalksBothInTheirOrder) {
-  // Of images with their channels innermost: one pass, and no copy in front or behind.
+  // Images with their channels innermost take one pass, and no copy in front or behind.
   const auto plan = Planned(
       "fusion @f(%x: f32[8, 64, 56, 56] {stride_order(3, 0, 2, 1)}, %b: f32[64]) {\n"
       "  %c = broadcast(%b) {is_broadcast_dim=[1, 0, 1, 1]}\n"
