@@ -151,7 +151,9 @@ class Analysis {
     const auto vote = [&](const ir::Value* value) {
       if (!IsTensor(*value)) return;
       const std::vector<int> axes = Varying(classes_.Of(value));
-      if (SameSet(axes, domain) && ++votes[axes.back()] > votes[best]) best = axes.back();
+      if (!SameSet(axes, domain)) return;
+      const int count = ++votes[axes.back()];
+      if (count > votes[best]) best = axes.back();
     };
     for (const ir::Value* value : group_.inputs) vote(value);
     for (const ir::Value* value : group_.outputs) vote(value);
@@ -498,7 +500,9 @@ std::vector<int> DomainInMemory(const segment::GroupView& group, const AxisClass
   for (const ir::Value* input : group.inputs) {
     if (!IsTensor(*input)) continue;
     std::vector<int> axes = Varying(classes.Of(input));
-    if (SameSet(axes, domain) && ++votes[axes] > votes[domain]) domain = std::move(axes);
+    if (!SameSet(axes, domain)) continue;
+    const int count = ++votes[axes];
+    if (count > votes[domain]) domain = std::move(axes);
   }
   return domain;
 }
