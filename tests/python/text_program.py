@@ -10,7 +10,7 @@ from hostir.infer import Sizes, ValueType, extent_text, infer
 from hostir.infer.value_type import BROADCAST, ITERATION, ONE, REDUCTION, Axis, text
 
 _FUSION = re.compile(r"^fusion @[\w.]+\((.*?)\) \{\n(.*?)^\}", re.M | re.S)
-_OP = re.compile(r"^ *%([\w.]+)(?:: ([a-z]\w+(?:\[.*?\])?))?(?: \{[^=]*=@.*?\})? = (\w+)\((.*?)\)(?: \{(.*)\})?$")
+_OP = re.compile(r"^ *%([\w.]+)(?:: ([a-z]\w+(?:\[.*?\])?))?(?: \{.*?\})? = (\w+)\((.*?)\)(?: \{(.*)\})?$")
 _PARAM = re.compile(r"%([\w.]+): ([a-z]\w+(?:\[.*?\])?)")
 _ATTR = re.compile(r"(\w+)=(\[.*?\]|[^,]+)")
 _KINDS = {"b": BROADCAST, "r": REDUCTION}
