@@ -22,6 +22,7 @@ class Voting {
       if (loops && phase.loops.empty()) continue;
       for (const Accumulator& accumulator : phase.accumulators) Visit(accumulator.body);
       for (const Carried& carried : phase.carried) Visit(carried.accumulator.body);
+      for (const Nested& nested : phase.nested) Visit(nested.accumulator.body);
       for (const Store& store : phase.stores) {
         Visit(store.value);
         Vote(store.index, tensors[static_cast<size_t>(store.tensor)].strides, votes_.stores, 2);

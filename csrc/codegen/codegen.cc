@@ -19,7 +19,7 @@ using base::Cat;
 std::vector<const ir::Value*> PointwiseOutputs(const Structure& structure) {
   std::vector<const ir::Value*> outputs;
   for (const OutputPlace& output : structure.outputs) {
-    if (output.phase < 0 && output.depth < 0) outputs.push_back(output.value);
+    if (output.phase < 0 && !output.late) outputs.push_back(output.value);
   }
   return outputs;
 }
@@ -53,20 +53,25 @@ Status PlanInnerOuter(const segment::GroupView& group, const AxisClasses& classe
   if (structure.schedule == "reduction") RowsInOrderPay(builder);  // A guard on this plan, too.
   const RowSums sums = AddRowsInParts(builder);
   AddPointwiseRegions(builder, PointwiseOutputs(structure));
-  std::vector<int> of_partials;
+  std::vector<int> of_sums;
   const auto add_workspace = [&](const ir::Value* value) {
     plan.workspaces.push_back({.bytes = BytesOf(builder.nest().exprs, *value->type), .zeroed = false});
   };
+  for (const RowSums::OfRows& of_rows : sums.of_rows) {
+    of_sums.push_back(static_cast<int>(plan.workspaces.size()));
+    add_workspace(of_rows.value);
+  }
   for (const RowSums::Partial& partial : sums.partials) {
-    of_partials.push_back(static_cast<int>(plan.workspaces.size()));
+    of_sums.push_back(static_cast<int>(plan.workspaces.size()));
     add_workspace(partial.value);
   }
   for (const ir::Value* value : sums.kept) add_workspace(value);
   HIR_TRY(AddLaunch(plan, builder, name));
-  if (sums.partials.empty()) return {};
+  if (of_sums.empty()) return {};
   NestBuilder second(group, classes, structure, plan.target, plan.sizes, strides);
+  AddSumsOfRows(second, sums);
   AddSumsOfParts(second, sums);
-  return AddLaunch(plan, second, Cat(name, ".1"), std::move(of_partials));
+  return AddLaunch(plan, second, Cat(name, ".1"), std::move(of_sums));
 }
 
 Region MakeJoined(NestBuilder& builder) {

@@ -115,10 +115,22 @@ void CostModel::RowByRow(const segment::GroupView& group, const Structure& struc
 CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structure& structure,
                                   const AxisClasses& classes) const {
   Walk walk{.rows = ExtentOf(classes, structure.rows), .columns = ExtentOf(classes, structure.columns)};
-  if (!structure.columns.empty()) {
-    InOrder(std::ranges::count_if(structure.reductions, [](const Reduction& r) { return r.depth >= 0; }), walk);
-  } else {
+  const auto in_order = std::ranges::count_if(structure.reductions, [](const Reduction& r) { return r.depth >= 0; });
+  if (structure.columns.empty()) {
     RowByRow(group, structure, classes, walk);
+  } else if (in_order > 0) {
+    InOrder(in_order, walk);
+  } else {
+    walk.is_near = walk.columns <= walks_.long_row_again;
+    walk.share_of = walks_.fast_items;
+    walk.share = std::clamp<int64_t>(walk.rows, 1, walk.share_of);
+  }
+  for (const Reduction& reduction : structure.reductions) {
+    if (reduction.nested < 0) continue;  // Else each row leaves results (nested.cc).
+    const auto kept = structure.columns.begin() + reduction.nested;
+    const int64_t results = Times(walk.rows, ExtentOf(classes, {structure.columns.begin(), kept}));
+    walk.workspaces = Plus(walk.workspaces, Times(2 * kBytesOfSum, results));
+    walk.launches = 2;
   }
   return walk;
 }
@@ -155,7 +167,7 @@ Cost CostModel::Of(const segment::GroupView& group, const Structure& structure, 
   for (const OutputPlace& output : structure.outputs) {
     Use& use = UseOf(*output.value);
     use.in_place = ElementsOf(*output.value);
-    if (output.depth < 0) use.phases |= BitOf(output.phase < 0 ? kOwnRegion : output.phase);
+    if (!output.late) use.phases |= BitOf(output.phase < 0 ? kOwnRegion : output.phase);
     cost.bytes = Plus(cost.bytes, BytesOf(*output.value));
   }
   uint64_t summing = 0;  // Phases.

@@ -41,8 +41,9 @@ size_t NumberOf(const std::vector<const ir::Value*>& values, const ir::Value& va
 
 // Each iteration stands alone: nothing is added up, kept for a later one, or read ahead of it.
 bool IsPointwise(const Region& region) {
-  return region.phases.size() == 1 && region.phases[0].accumulators.empty() && region.phases[0].carried.empty() &&
-         region.ahead.stores.empty();
+  if (region.phases.size() != 1 || !region.ahead.stores.empty()) return false;
+  const Phase& phase = region.phases[0];
+  return phase.accumulators.empty() && phase.carried.empty() && phase.nested.empty();
 }
 
 // Whether `load` reads where `store` writes. Along axes that are stored once there is one place.

@@ -334,12 +334,18 @@ void KeepInvariants(NestBuilder& builder, RowParts& parts, int part, Region& reg
 
 RowSums AddRowsInParts(NestBuilder& builder) {
   Region region = MakeReductionRegion(builder);
+  RowSums sums;
+  LeaveNested(builder, region, sums);
+  const auto is_over_rows = [](const Reduction& reduction) { return reduction.depth >= 0; };
+  if (std::ranges::none_of(builder.structure().reductions, is_over_rows)) {
+    if (!region.phases.empty()) AddRegion(builder, std::move(region));
+    return sums;
+  }
   RowParts parts(builder);
   const int part = builder.NewVariable();
   region.serial = parts.LoopsOf(part);
   region.grid = {{part, builder.nest().exprs.Const(0), parts.count()}};
   const int shared_depth = DepthOfShared(builder, region);
-  RowSums sums;
   sums.shared = shared_depth >= 0;
   std::map<const Element*, size_t> made;  // Partials by what they add up, of those that are shared.
   for (Phase& phase : region.phases) {
@@ -398,7 +404,7 @@ void AddSumsOfParts(NestBuilder& builder, const RowSums& sums) {
     Region region;
     Phase totals, stores;
     for (const OutputPlace& output : structure.outputs) {
-      if (output.depth != depth) continue;
+      if (!output.late || structure.reductions[*output.late].depth != depth) continue;
       stores.stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output.value),
                                builder.CanonicalIndex(output.value), builder.ElementOf(output.value)});
     }

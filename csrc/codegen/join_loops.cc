@@ -57,6 +57,7 @@ class Joiner {
     const auto of_phase = [&](Phase& phase) {
       for (Accumulator& accumulator : phase.accumulators) visit(accumulator.body);
       for (Carried& carried : phase.carried) visit(carried.accumulator.body);
+      for (Nested& nested : phase.nested) visit(nested.accumulator.body);
       for (Store& store : phase.stores) visit(store.value);
     };
     for (Phase& phase : region_.phases) of_phase(phase);
@@ -67,6 +68,7 @@ class Joiner {
   void ForEachStore(const Visit& visit) {
     const auto of_phase = [&](Phase& phase) {
       for (Carried& carried : phase.carried) visit(carried.tensor, carried.index);
+      for (Nested& nested : phase.nested) visit(nested.tensor, nested.index);
       for (Store& store : phase.stores) visit(store.tensor, store.index);
     };
     for (Phase& phase : region_.phases) of_phase(phase);
@@ -181,6 +183,10 @@ class Joiner {
     joined_.insert(a.variable);
     changed_.insert({a.variable, b.variable});
     const ir::Expr* end = pool_.Mul(a.end, b.end);
+    for (Phase& phase : region_.phases) {
+      const auto nested = std::span(phase.loops).first(phase.nested_loops);
+      if (std::ranges::find(nested, a.variable, &Loop::variable) != nested.end()) --phase.nested_loops;
+    }
     for (auto* loops : Lists()) {
       std::erase_if(*loops, [&](const Loop& loop) { return loop.variable == a.variable; });
       for (Loop& loop : *loops) {

@@ -77,10 +77,21 @@ struct Carried {
 // Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops
 // the accumulators
 // are empty and the stores run once (a column).
+// An accumulator with a result for every trip of its phase's outermost loops, of the rest of them: the sums of each
+// channel, while a row of several channels is read. Each result is an element of a workspace: `tensor`, at `index` (of
+// variables of the grid, of serial loops and of those outermost loops). Nothing else in the region reads it.
+struct Nested {
+  Accumulator accumulator;
+  int tensor = 0;  // Index into LoopNest::tensors; of the accumulator's dtype.
+  std::vector<const fusion::Element*> index;
+};
+
 struct Phase {
   std::vector<Loop> loops;
   std::vector<Accumulator> accumulators;
   std::vector<Carried> carried;  // Only where the region has serial loops and no columns.
+  std::vector<Nested> nested;    // Only where the region has no columns, and the phase nothing carried.
+  size_t nested_loops = 0;       // How many loops each result of those is for; not 0 and not all, where there are any.
   std::vector<Store> stores;
 };
 

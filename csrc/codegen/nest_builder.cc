@@ -156,6 +156,10 @@ std::vector<const fusion::Element*> RootsOf(const LoopNest& nest) {
         roots.insert(roots.end(), carried.index.begin(), carried.index.end());
         roots.push_back(carried.accumulator.body);
       }
+      for (const Nested& nested : phase.nested) {
+        roots.insert(roots.end(), nested.index.begin(), nested.index.end());
+        roots.push_back(nested.accumulator.body);
+      }
       for (const Store& store : phase.stores) add(store);
     }
     for (const Store& store : region.ahead.stores) add(store);
@@ -213,6 +217,7 @@ void OrderTensors(LoopNest& nest, std::vector<Tensor> inputs) {
     for (Phase& phase : region.phases) {
       for (Store& store : phase.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
       for (Carried& carried : phase.carried) carried.tensor = numbers[static_cast<size_t>(carried.tensor)];
+      for (Nested& nested : phase.nested) nested.tensor = numbers[static_cast<size_t>(nested.tensor)];
     }
     for (Store& store : region.ahead.stores) store.tensor = numbers[static_cast<size_t>(store.tensor)];
   }

@@ -68,6 +68,12 @@ class Printer {
       Append(out_, "    ", place, " = ", InfoOf(carried.accumulator.kind).name, " of ", Name(carried.accumulator.body),
              " in ", DTypeName(carried.accumulator.dtype), " over serial loops from ", carried.depth, "\n");
     }
+    for (const Nested& nested : phase.nested) {
+      PrintElement(nested.accumulator.body);
+      const std::string place = PlaceOf(nested.tensor, nested.index);
+      Append(out_, "    ", place, " = ", InfoOf(nested.accumulator.kind).name, " of ", Name(nested.accumulator.body),
+             " in ", DTypeName(nested.accumulator.dtype), " for each of the outer loops\n");
+    }
     for (const Store& store : phase.stores) {
       PrintElement(store.value);
       const std::string place = PlaceOf(store.tensor, store.index);

@@ -23,7 +23,7 @@ Region MakeReductionRegion(NestBuilder& builder) {
   for (const int row : structure.rows) region.grid.push_back(builder.LoopOver(row));
   std::vector<Phase> phases(structure.phase_loops.size());
   for (const OutputPlace& output : structure.outputs) {
-    if (output.depth >= 0) builder.ElementOf(output.value);  // For its accumulators.
+    if (output.late) builder.ElementOf(output.value);  // For its accumulators.
     if (output.phase < 0) continue;
     phases[static_cast<size_t>(output.phase)].stores.push_back({builder.AddTensor(Tensor::Role::kOutput, output.value),
                                                                 builder.CanonicalIndex(output.value),

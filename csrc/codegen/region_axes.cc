@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "csrc/codegen/axis_votes.h"
 #include "csrc/codegen/index_math.h"
@@ -55,6 +56,11 @@ class Layout {
     Vote();
     if (!region_.serial.empty()) {
       RotatePhases(Best());
+      return;
+    }
+    if (HasNested()) {
+      RotatePhases(Best());
+      MoveToSerial();
       return;
     }
     const int best = BesideShort(Best());
@@ -115,8 +121,21 @@ class Layout {
     return &at->second;
   }
 
+  bool HasNested() const {
+    return std::ranges::any_of(region_.phases, [](const Phase& phase) { return !phase.nested.empty(); });
+  }
+
+  // Whether all that is nested is added up over it.
+  bool IsInsideNested(int variable) const {
+    return std::ranges::all_of(region_.phases, [&](const Phase& phase) {
+      const auto inside = std::span(phase.loops).subspan(phase.nested_loops);
+      return phase.nested.empty() || std::ranges::find(inside, variable, &Loop::variable) != inside.end();
+    });
+  }
+
   // The parts of a reduction, and rows in their order, stay outside of it.
   bool BoundsOthers(int variable) {
+    if (!IsInsideNested(variable)) return true;
     if (std::ranges::find(region_.serial, variable, &Loop::variable) != region_.serial.end()) return true;
     return std::ranges::any_of(region_.phases, [&](const Phase& phase) {
       return std::ranges::any_of(phase.loops, [&](const Loop& loop) { return math_.DependsOn(loop.begin, variable); });

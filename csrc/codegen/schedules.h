@@ -121,20 +121,31 @@ class PartsLaunch {
 bool RowsInOrderPay(NestBuilder& builder);
 // Reductions over rows, part by part.
 struct RowSums {
+  // The results that nested reductions have of each row.
+  struct OfRows {
+    NestBuilder::Source source;
+    const ir::Value* value = nullptr;  // A workspace: [row axes..., the columns that it keeps...].
+  };
+  std::vector<OfRows> of_rows;
   struct Partial {
     const ir::Value* value = nullptr;  // A workspace.
     int depth = 0;                     // It keeps the first `depth` rows' axes.
   };
-  std::vector<Partial> partials;
+  std::vector<Partial> partials;  // Their workspaces lie behind those of `of_rows`.
   // Of each reduction the partial that it is; or, where several share sums, that of each term of its body (terms.h).
   std::map<NestBuilder::Source, std::vector<size_t>> sources;
   bool shared = false;
-  std::vector<const ir::Value*> kept;  // Workspaces of the first launch alone, behind the partials.
+  std::vector<const ir::Value*> kept;  // Workspaces of the first launch alone, behind those.
 };
 // First launch: all that is made row by row, and the parts' sums.
 RowSums AddRowsInParts(NestBuilder& builder);
 // Second launch: the parts together, and what depends on them.
 void AddSumsOfParts(NestBuilder& builder, const RowSums& sums);
+
+// nested.cc: reductions over some columns of each row, and over rows. First launch: each row leaves its results.
+void LeaveNested(NestBuilder& builder, Region& region, RowSums& sums);
+// Second launch: those of all rows together, and what depends on them.
+void AddSumsOfRows(NestBuilder& builder, const RowSums& sums);
 
 // join_loops.cc: loops of the grid, or of all phases that have either, become one where every access, results of
 // reductions included, runs through them side by side. Elements of values that are made behind it know nothing of it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "csrc/base/checked.h"
 #include "csrc/base/text.h"
@@ -70,10 +71,8 @@ class Analysis {
     result_.rows = result_.reductions.front().kept;
     const bool same =
         std::ranges::all_of(result_.reductions, [&](const Reduction& r) { return SameSet(r.kept, result_.rows); });
-    if (!same && (!ChooseRows() || !CheckDepths() || !CheckPlaces())) return std::move(result_);
-    if (in_order && !(ChooseRowsInOrder() && CheckDepths() && CheckPlaces())) {
-      return std::move(result_);
-    }
+    if (!same && !ChooseRows() && !ChooseRowsOfNested()) return std::move(result_);
+    if (in_order && !(ChooseRowsInOrder() && CheckRows())) return std::move(result_);
     AssignPhases();
     for (OutputPlace& output : result_.outputs) {
       if (!Place(output)) return std::move(result_);
@@ -115,12 +114,67 @@ class Analysis {
     }
     if (chosen != nullptr) {
       SetRows(domain, *chosen);
-      return CheckColumns();
+      return CheckColumns() && CheckRows();
     }
     for (const Reduction& reduction : result_.reductions) {
       if (SameSet(reduction.kept, first.kept)) continue;
       return Refused(Cat("%", reduction.op->results[0]->name, " keeps other axes than %", first.op->results[0]->name));
     }
+    return true;
+  }
+
+  // The same where some reductions run over columns and over rows, or over some of the columns: each row leaves its
+  // share of their results. Best are rows that lie behind each other in memory and leave one element of each.
+  bool ChooseRowsOfNested() {
+    const std::vector<int> domain = DomainInMemory(group_, classes_, result_.reductions.front());
+    for (const Reduction& reduction : result_.reductions) {
+      if (!SameSet(DomainOf(reduction), domain)) return false;
+    }
+    std::vector<std::vector<int>> candidates;
+    for (size_t count = 1; count < domain.size(); ++count)
+      candidates.emplace_back(domain.begin(), domain.begin() + static_cast<std::ptrdiff_t>(count));
+    for (const Reduction& reduction : result_.reductions) {
+      const auto is_same = [&](const std::vector<int>& rows) { return SameSet(rows, reduction.kept); };
+      if (std::ranges::none_of(candidates, is_same)) candidates.push_back(reduction.kept);
+    }
+    const int innermost = InnermostOf(domain);
+    std::string reason = std::exchange(result_.reason, {});  // What the first choice was refused for.
+    for (const bool keeps_columns : {false, true}) {
+      for (const std::vector<int>& rows : candidates) {
+        if (rows.empty() || Contains(rows, innermost)) continue;
+        result_.columns.clear();
+        if (SetRowsOfNested(domain, rows, keeps_columns) && CheckColumns() && CheckRows()) return true;
+        result_.reason.clear();
+      }
+    }
+    result_.reason = std::move(reason);
+    return false;
+  }
+
+  // Whether each reduction fits `rows`: keeps exactly those; or is one over rows alone, or over the last columns and
+  // whatever rows. `keeps_columns`: those of the last kind have several results in a row.
+  bool SetRowsOfNested(const std::vector<int>& domain, const std::vector<int>& rows, bool keeps_columns) {
+    std::vector<Reduction>& reductions = result_.reductions;
+    for (Reduction& reduction : reductions) reduction.depth = reduction.nested = -1;
+    std::vector<int> columns;
+    std::ranges::copy_if(domain, std::back_inserter(columns), [&](int c) { return !Contains(rows, c); });
+    bool has_rows_alone = false;
+    int most = 0;
+    for (Reduction& reduction : reductions) {
+      if (SameSet(reduction.kept, rows)) continue;
+      const auto is_kept = [&](int c) { return Contains(reduction.kept, c); };
+      const auto first_reduced = std::ranges::find_if_not(columns, is_kept);
+      if (first_reduced == columns.end()) {
+        has_rows_alone = true;
+        continue;
+      }
+      if (std::any_of(first_reduced, columns.end(), is_kept)) return false;
+      reduction.nested = static_cast<int>(first_reduced - columns.begin());
+      if (most > 0 && reduction.nested > 0 && reduction.nested != most) return false;
+      most = std::max(most, reduction.nested);
+    }
+    if ((most > 0) != keeps_columns || (has_rows_alone && (keeps_columns || !AreRows(rows)))) return false;
+    SetRows(domain, rows);
     return true;
   }
 
@@ -160,11 +214,12 @@ class Analysis {
     return best;
   }
 
-  // Whether each reduction keeps exactly `rows`, or reduces some of them and nothing else; and those keep ever fewer.
+  // Whether each reduction keeps exactly `rows`, is nested, or reduces some of them and nothing else; and those keep
+  // ever fewer.
   bool AreRows(const std::vector<int>& rows) const {
     std::vector<std::vector<int>> kept_rows;
     for (const Reduction& reduction : result_.reductions) {
-      if (SameSet(reduction.kept, rows)) continue;
+      if (SameSet(reduction.kept, rows) || reduction.nested >= 0) continue;
       if (!std::ranges::all_of(reduction.reduced, [&](int c) { return Contains(rows, c); })) return false;
       std::vector<int>& kept = kept_rows.emplace_back();
       std::ranges::copy_if(rows, std::back_inserter(kept), [&](int c) { return Contains(reduction.kept, c); });
@@ -199,7 +254,7 @@ class Analysis {
       (Contains(rows, axis) ? result_.rows : result_.columns).push_back(axis);
     }
     for (Reduction& reduction : result_.reductions) {
-      if (SameSet(reduction.kept, rows)) continue;
+      if (SameSet(reduction.kept, rows) || reduction.nested >= 0) continue;
       reduction.depth = 0;
       for (const int axis : reduction.kept) {
         if (!Contains(rows, axis)) continue;
@@ -210,7 +265,9 @@ class Analysis {
     std::ranges::stable_sort(result_.rows, [&](int a, int b) { return keepers[a] > keepers[b]; });
   }
 
+  // Sums over rows alone have a row of results.
   bool CheckColumns() {
+    if (std::ranges::none_of(result_.reductions, [](const Reduction& r) { return r.depth >= 0; })) return true;
     int64_t columns = 1;
     for (const int axis : result_.columns) {
       const ir::Expr* extent = classes_.Extent(axis);
@@ -222,43 +279,40 @@ class Analysis {
   }
 
   // What reductions over rows make is complete behind the last row: no other reduction reads it, and outputs made of
-  // it have its axes.
-  bool CheckDepths() {
+  // it have its axes. And what goes over rows has one loop, over the columns.
+  bool CheckRows() {
+    made_of_.clear();
+    for (OutputPlace& output : result_.outputs) output.late.reset();
     size_t next = 0;
     for (const ir::Op* op : group_.ops) {
-      Depths depths;
+      Parts parts;
       for (const ir::Value* operand : op->operands) {
-        const auto known = depths_.find(operand);
-        if (known == depths_.end()) continue;
-        depths.columns = depths.columns || known->second.columns;
-        depths.rows.insert(known->second.rows.begin(), known->second.rows.end());
+        const auto known = made_of_.find(operand);
+        if (known == made_of_.end()) continue;
+        parts.of_rows = parts.of_rows || known->second.of_rows;
+        parts.late.insert(known->second.late.begin(), known->second.late.end());
       }
       if (next < result_.reductions.size() && result_.reductions[next].op == op) {
         const Reduction& reduction = result_.reductions[next++];
-        if (!depths.rows.empty()) {
+        if (!parts.late.empty()) {
           return Refused(Cat("%", op->results[0]->name, " reads a sum over rows"));
         }
-        depths = {.columns = reduction.depth < 0, .rows = {}};
-        if (reduction.depth >= 0) depths.rows.insert(reduction.depth);
+        parts = {.of_rows = !reduction.IsLate(), .late = {}};
+        if (reduction.IsLate()) parts.late.insert(next - 1);
       }
-      if (depths.columns || !depths.rows.empty()) depths_[op->results[0]] = std::move(depths);
+      if (parts.of_rows || !parts.late.empty()) made_of_[op->results[0]] = std::move(parts);
     }
     for (OutputPlace& output : result_.outputs) {
-      const auto known = depths_.find(output.value);
-      if (known == depths_.end() || known->second.rows.empty()) continue;
-      output.depth = *known->second.rows.begin();
-      std::vector<int> kept(result_.rows.begin(), result_.rows.begin() + output.depth);
-      kept.insert(kept.end(), result_.columns.begin(), result_.columns.end());
+      const auto known = made_of_.find(output.value);
+      if (known == made_of_.end() || known->second.late.empty()) continue;
+      output.late = *known->second.late.begin();
       const std::vector<int> axes = Varying(classes_.Of(output.value));
-      if (known->second.columns || known->second.rows.size() > 1 || !SameSet(axes, kept)) {
+      const bool same =
+          std::ranges::all_of(known->second.late, [&](size_t r) { return SameSet(axes, result_.reductions[r].kept); });
+      if (known->second.of_rows || !same) {
         return Refused(Cat("output %", output.value->name, " needs a sum over rows and more than its columns"));
       }
     }
-    return true;
-  }
-
-  // What goes over rows in order has one loop, over the columns.
-  bool CheckPlaces() {
     return elsewhere_ == nullptr || Refused(Cat(elsewhere_->info->name, " %", elsewhere_->results[0]->name,
                                                 " reads another column than its own, beside sums over rows"));
   }
@@ -408,9 +462,11 @@ class Analysis {
       for (const ir::Value* operand : op->operands) needed = std::max(needed, NeededPhase(operand));
       if (next < result_.reductions.size() && result_.reductions[next].op == op) {
         Reduction& reduction = result_.reductions[next++];
-        const bool over_rows = reduction.depth >= 0;
-        reduction.phase = FindPhase(over_rows ? result_.columns : reduction.reduced, needed);
-        needed = over_rows ? -1 : reduction.phase;
+        const bool is_late = reduction.IsLate();
+        reduction.phase = FindPhase(is_late ? result_.columns : reduction.reduced, needed);
+        needed = is_late ? -1 : reduction.phase;
+        // The columns that it keeps are the outermost loops.
+        if (reduction.nested > 0) result_.phase_loops[static_cast<size_t>(reduction.phase)] = result_.columns;
       }
       if (needed >= 0) needed_[op->results[0]] = needed;
     }
@@ -425,7 +481,7 @@ class Analysis {
   }
 
   bool Place(OutputPlace& output) {
-    if (output.depth >= 0) return true;
+    if (output.late) return true;
     const std::span<const int> axes = classes_.Of(output.value);
     const bool depends = reduced_.contains(output.value);
     const bool fits =
@@ -449,16 +505,16 @@ class Analysis {
     return true;
   }
 
-  // What a value is made of: reductions over columns, and over rows, by depth.
-  struct Depths {
-    bool columns = false;
-    std::set<int> rows;
+  // The reductions that a value is made of: of each row, and those that are complete behind the last row, by number.
+  struct Parts {
+    bool of_rows = false;
+    std::set<size_t> late;
   };
 
   const segment::GroupView& group_;
   const AxisClasses& classes_;
   Structure result_;
-  std::unordered_map<const ir::Value*, Depths> depths_;  // Where there are any.
+  std::unordered_map<const ir::Value*, Parts> made_of_;  // Where there are any.
   // Values that depend on reductions, with the classes that those keep.
   std::unordered_map<const ir::Value*, std::set<int>> reduced_;
   const ir::Op* elsewhere_ = nullptr;  // Reads such a value at another index along other classes.

@@ -78,15 +78,22 @@ struct Reduction {
   std::vector<int> reduced;  // Classes of the loops, outermost first.
   int phase = 0;
   // "inner-outer": how many of the rows' classes, the outermost ones, are kept by a reduction over rows; -1 for one
-  // over columns, which keeps them all.
+  // over columns.
   int depth = -1;
+  // Of one over columns and rows, in whatever order those are: how many of the columns' classes, the outermost ones, it
+  // keeps. Each row leaves its results, and a second launch adds them up. -1: it keeps all rows, and no columns.
+  int nested = -1;
+
+  // Whether the result is complete behind the last row alone.
+  bool IsLate() const { return depth >= 0 || nested >= 0; }
 };
 
 // Outputs that are stored in a phase of the reductions' region, or in a region of their own (phase -1).
 struct OutputPlace {
   const ir::Value* value = nullptr;
   int phase = -1;
-  int depth = -1;  // Not -1: made of reductions over rows, of that depth, once all rows are done.
+  // Not empty: made of reductions that are complete behind the last row and keep its axes; the number of one of them.
+  std::optional<size_t> late = {};
 };
 
 struct Structure {
@@ -94,9 +101,9 @@ struct Structure {
   std::string schedule;  // "scalar", "pointwise", "reduction", "normalization", "inner-outer"
   std::vector<Reduction> reductions;
   // Classes that all reductions keep; of "inner-outer": all but the columns, ordered so that each reduction over rows
-  // keeps the first few.
+  // alone keeps the first few.
   std::vector<int> rows;
-  std::vector<int> columns;                   // Of "inner-outer" and of rows in order; else empty.
+  std::vector<int> columns;  // Of "inner-outer" and of rows in order, outermost in memory first; else empty.
   std::vector<std::vector<int>> phase_loops;  // Classes looped over in each phase; empty: none.
   std::vector<OutputPlace> outputs;           // Tensors only.
 };

@@ -29,12 +29,13 @@ const std::map<std::string, std::string> kReasons = {
     {"channels_last_block_backward",
      "sums over images and places of channels side by side: all is read again behind them"},
     {"cumulative_features", "running sums and products are kernels of their own, and end up side by side in one array"},
-    {"group_norm_backward", "sums over a group's elements, and over the batch for each channel: rows of two kinds"},
     {"layer_norm_channels_backward", "sums along a middle axis, and along both others: rows of two kinds"},
-    {"reductions_of_each_axis", "six reductions over six sets of axes: one kernel has rows, and columns of these"},
+    {"reductions_of_each_axis",
+     "sums over the first axis, and over the second: one kernel carries either from row to row"},
     {"sinkhorn", "rows and columns are normalized in turn: the least has the matrix on the chip"},
-    {"unet_backward_3", "as group_norm_backward"},
-    {"unet_backward_4", "as group_norm_backward"},
+    {"unet_backward_3",
+     "a group norm's channels are summed first, and their sums by groups: all is read again behind them"},
+    {"unet_backward_4", "as unet_backward_3"},
 };
 constexpr double kMeanMax = 1.08, kRatioMax = 1.5;
 

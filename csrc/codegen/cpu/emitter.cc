@@ -116,39 +116,47 @@ void Emitter::EmitRowPhase(const Phase& phase) {
     return;
   }
   const Loop& inner = phase.loops.back();
-  const bool in_shares = prefetches_.shares_rows();
-  const int lanes = widths_.LanesFor(phase, inner);
-  const int copies = carried_.HasRows() ? 1 : widths_.CopiesFor(phase, inner, lanes, in_shares);
-  std::vector<std::vector<std::string>> slots;
-  std::vector<std::string> rests(phase.accumulators.size());
-  // Vectors of a loop's rest have slots of their own: one that is read in two sizes stays in memory.
-  const int rest_lanes = widths_.RestLanes(lanes);
-  const int64_t step = int64_t{lanes} * copies;
+  Sums::Widths widths = {.lanes = widths_.LanesFor(phase, inner), .in_shares = prefetches_.shares_rows()};
+  if (!carried_.HasRows()) widths.copies = widths_.CopiesFor(phase, inner, widths.lanes, widths.in_shares);
+  const int64_t step = int64_t{widths.lanes} * widths.copies;
   const bool whole = inner.begin->IsConst(0) && inner.end->IsConst() && inner.end->value % step == 0 &&
-                     widths_.CutsOf(phase, inner, lanes).size() <= 2;
-  const bool has_rest = rest_lanes < lanes && !whole;
-  for (const Accumulator& accumulator : phase.accumulators) {
-    std::vector<std::string>& own = slots.emplace_back();
-    for (int copy = 0; copy < copies; ++copy) own.push_back(sums_.EmitSlot(accumulator, lanes));
-    if (has_rest) rests[slots.size() - 1] = sums_.EmitSlot(accumulator, rest_lanes);
-  }
-  loops_.Open(std::span(phase.loops).first(phase.loops.size() - 1), [&] {
-    loops_.EmitPhase(phase, inner, {.lanes = lanes, .copies = copies, .in_shares = in_shares}, [&](int copy) {
-      for (size_t k = 0; k < phase.accumulators.size(); ++k) {
-        const bool is_rest = elements_.lanes().count < lanes;
-        sums_.Accumulate(phase.accumulators[k], is_rest ? rests[k] : slots[k][static_cast<size_t>(copy)]);
-      }
-      carried_.Emit(phase, [&] { prefetches_.Emit(phase_, 0, 1); });
-      saved_.Emit(phase_);
-      if (!carried_.HasRows()) prefetches_.Emit(phase_, copy, copies);  // Else done, for each.
-      stores_.Emit(phase.stores);
-    });
+                     widths_.CutsOf(phase, inner, widths.lanes).size() <= 2;
+  widths.has_rest = widths_.RestLanes(widths.lanes) < widths.lanes && !whole;
+  std::vector<Sums::Slots> slots;
+  for (const Accumulator& accumulator : phase.accumulators) slots.push_back(sums_.EmitSlots(accumulator, widths));
+  EmitRowLoops(phase, widths, [&](int copy) {
+    for (size_t k = 0; k < slots.size(); ++k) sums_.AccumulateIn(slots[k], phase.accumulators[k], widths, copy);
   });
-  for (size_t k = 0; k < phase.accumulators.size(); ++k) {
+  for (size_t k = 0; k < slots.size(); ++k) {
     const Accumulator& accumulator = phase.accumulators[k];
-    const V sum = sums_.Collapse(accumulator, slots[k], lanes, rests[k]);
+    const V sum = sums_.Collapse(accumulator, slots[k], widths);
     elements_.SetResult(accumulator.value, {.dtype = accumulator.dtype, .scalar = sum, .array = {}});
   }
+}
+
+void Emitter::EmitRowLoops(const Phase& phase, const Sums::Widths& widths, const std::function<void(int copy)>& add) {
+  loops_.Open(std::span(phase.loops).first(phase.nested_loops), [&] {
+    std::vector<Sums::Slots> slots;
+    for (const Nested& nested : phase.nested) slots.push_back(sums_.EmitSlots(nested.accumulator, widths));
+    const size_t others = phase.loops.size() - 1 - phase.nested_loops;
+    loops_.Open(std::span(phase.loops).subspan(phase.nested_loops, others), [&] {
+      loops_.EmitPhase(phase, phase.loops.back(),
+                       {.lanes = widths.lanes, .copies = widths.copies, .in_shares = widths.in_shares}, [&](int copy) {
+                         add(copy);
+                         for (size_t k = 0; k < slots.size(); ++k)
+                           sums_.AccumulateIn(slots[k], phase.nested[k].accumulator, widths, copy);
+                         carried_.Emit(phase, [&] { prefetches_.Emit(phase_, 0, 1); });
+                         saved_.Emit(phase_);
+                         // With rows taken together that is done, for each.
+                         if (!carried_.HasRows()) prefetches_.Emit(phase_, copy, widths.copies);
+                         stores_.Emit(phase.stores);
+                       });
+    });
+    for (size_t k = 0; k < slots.size(); ++k) {
+      const Nested& nested = phase.nested[k];
+      stores_.EmitAt(nested.tensor, nested.index, sums_.Collapse(nested.accumulator, slots[k], widths));
+    }
+  });
 }
 
 void Emitter::EmitColumnPhase(const Phase& phase) {

@@ -40,6 +40,8 @@ class Emitter : private KeptElements {
   void OpenSerial(size_t depth, const std::function<void()>& body);
   void EmitAhead(const Phase& ahead);
   void EmitRowPhase(const Phase& phase);
+  // The loops of `phase` from the ones on that its nested sums are added up in; `add` adds to the others.
+  void EmitRowLoops(const Phase& phase, const Sums::Widths& widths, const std::function<void(int copy)>& add);
   void EmitColumnPhase(const Phase& phase);
   // Arrays of neutral elements in which the accumulators of `phase` add up, column by column.
   std::vector<std::string> EmitColumnArrays(const Phase& phase, int lanes);

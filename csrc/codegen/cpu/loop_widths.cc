@@ -26,6 +26,9 @@ int64_t TripsOf(const Loop& loop) {
   return known ? std::max<int64_t>(loop.end->value, 1) : INT64_MAX;
 }
 
+// Which add up in registers, in a loop.
+size_t SumsOf(const Phase& phase) { return phase.accumulators.size() + phase.nested.size(); }
+
 size_t InstructionsOf(const Element* root, SeenElements& seen) {
   if (!seen.emplace(root, true).second) return 0;
   size_t count = root->dtype == DType::kInt64 ? 0 : 1;
@@ -43,6 +46,7 @@ size_t InstructionsOf(const Phase& phase, SeenElements& seen) {
   size_t size = 0;
   for (const Accumulator& accumulator : phase.accumulators) size += InstructionsOf(accumulator.body, seen);
   for (const Carried& carried : phase.carried) size += InstructionsOf(carried.accumulator.body, seen);
+  for (const Nested& nested : phase.nested) size += InstructionsOf(nested.accumulator.body, seen);
   for (const Store& store : phase.stores) size += InstructionsOf(store.value, seen);
   return size;
 }
@@ -66,7 +70,7 @@ int LoopWidths::LanesFor(const Loop& loop) const {
 // to run beside.
 int LoopWidths::LanesFor(const Phase& phase, const Loop& inner) const {
   const int lanes = LanesFor(inner);
-  const bool stores_alone = phase.accumulators.empty() && phase.carried.empty();
+  const bool stores_alone = SumsOf(phase) == 0 && phase.carried.empty();
   const bool paired = IsPaired(phase, inner);
   if (!stores_alone && paired) return 2 * lanes;
   if (!stores_alone || phase.stores.empty() || lanes * 4 != VectorBytes()) return lanes;
@@ -86,7 +90,7 @@ int LoopWidths::CopiesFor(const Phase& phase, const Loop& inner, int lanes, bool
   SeenElements seen;
   const size_t size = InstructionsOf(phase, seen);
   int64_t copies = kCopies;
-  if (phase.accumulators.empty()) {
+  if (SumsOf(phase) == 0) {
     copies = std::max(kCopies / std::max(WaysOf(inner, seen), 1), 1);
     const Region& region = elements_.region();
     // Neighbours that do not add up gain nothing from being written side by side.
@@ -95,12 +99,12 @@ int LoopWidths::CopiesFor(const Phase& phase, const Loop& inner, int lanes, bool
   }
   const int64_t registers = std::max(lanes * 4 / VectorBytes(), 1);
   const size_t instructions = std::max<size_t>(size * static_cast<size_t>(registers), 1);
-  if (phase.accumulators.empty()) {
+  if (SumsOf(phase) == 0) {
     if (instructions > kLargeBody) copies = 1;
   } else {
     const size_t filled = std::max<size_t>(kLargeBody / instructions, 1);
     copies = std::min(copies, static_cast<int64_t>(std::bit_floor(filled)));
-    const auto sums = static_cast<int64_t>(phase.accumulators.size()) * registers;
+    const auto sums = static_cast<int64_t>(SumsOf(phase)) * registers;
     while (copies > 1 && copies * sums > kSumsMax) copies /= 2;
   }
   return static_cast<int>(std::clamp<int64_t>(TripsOf(inner) / lanes, 1, copies));
@@ -129,7 +133,7 @@ int LoopWidths::CopiesIn(const ir::Expr* trips, int lanes, int copies) {
 int LoopWidths::RowsTogether(const Region& region) const {
   const Phase& phase = region.phases.front();
   const bool carries_alone =
-      region.phases.size() == 1 && phase.accumulators.empty() && phase.stores.empty() && !phase.carried.empty();
+      region.phases.size() == 1 && SumsOf(phase) == 0 && phase.stores.empty() && !phase.carried.empty();
   if (!carries_alone || !ReadsBestInOrder(elements_.target())) return 1;
   SeenElements seen;
   const size_t size = InstructionsOf(phase, seen);
@@ -191,6 +195,7 @@ std::vector<int64_t> LoopWidths::CutsOf(const Phase& phase, const Loop& loop, in
     }
   };
   for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+  for (const Nested& nested : phase.nested) visit(visit, nested.accumulator.body);
   for (const Store& store : phase.stores) visit(visit, store.value);
   if (cuts.size() > kCutsMax) return {};
   return {cuts.begin(), cuts.end()};
@@ -223,6 +228,7 @@ bool LoopWidths::IsPaired(const Phase& phase, const Loop& inner) const {
     }
   };
   for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
+  for (const Nested& nested : phase.nested) visit(visit, nested.accumulator.body);
   for (const Carried& carried : phase.carried) {
     visit(visit, carried.accumulator.body);
     ++wide;

@@ -47,7 +47,8 @@ void Prefetches::Choose(const Region& region) {
   const Phase& first = region.phases.front();
   if (region.tile_rows_max > 0 && region.phases.size() == 1)
     return ChooseAlong(first, *region.columns, kAheadInTilesBytes, kSecondLevel);
-  if (region.phases.size() == 1 && first.accumulators.empty() && first.carried.empty()) return ChooseAhead(region);
+  const bool adds_up = !first.accumulators.empty() || !first.carried.empty() || !first.nested.empty();
+  if (region.phases.size() == 1 && !adds_up) return ChooseAhead(region);
   if (region.columns || first.loops.size() != 1) return;
   const size_t last = LastLoops(region);
   const Phase& final = region.phases[last];

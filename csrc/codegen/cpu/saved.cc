@@ -28,6 +28,7 @@ std::unordered_set<const Element*> ElementsOf(const Phase& phase) {
   std::unordered_set<const Element*> seen;
   for (const Accumulator& accumulator : phase.accumulators) Collect(accumulator.body, seen);
   for (const Carried& carried : phase.carried) Collect(carried.accumulator.body, seen);
+  for (const Nested& nested : phase.nested) Collect(nested.accumulator.body, seen);
   for (const Store& store : phase.stores) Collect(store.value, seen);
   return seen;
 }

@@ -56,15 +56,28 @@ std::string Sums::EmitSlot(const Accumulator& accumulator, int lanes) {
   return slot;
 }
 
-V Sums::Collapse(const Accumulator& accumulator, const std::vector<std::string>& slots, int lanes,
-                 const std::string& rest) {
+Sums::Slots Sums::EmitSlots(const Accumulator& accumulator, const Widths& widths) {
+  Slots slots;
+  for (int copy = 0; copy < widths.copies; ++copy) slots.of_copies.push_back(EmitSlot(accumulator, widths.lanes));
+  if (widths.has_rest) slots.rest = EmitSlot(accumulator, widths_.RestLanes(widths.lanes));
+  return slots;
+}
+
+void Sums::AccumulateIn(const Slots& slots, const Accumulator& accumulator, const Widths& widths, int copy) {
+  const bool is_rest = elements_.lanes().count < widths.lanes;
+  Accumulate(accumulator, is_rest ? slots.rest : slots.of_copies[static_cast<size_t>(copy)]);
+}
+
+V Sums::Collapse(const Accumulator& accumulator, const Slots& slots, const Widths& widths) {
+  const auto& [of_copies, rest] = slots;
+  const int lanes = widths.lanes;
   std::string& code = scopes_.Here();
   const Ty type = TypeOf(accumulator.dtype);
   std::vector<V> parts;
   const auto load = [&](const std::string& slot, int count) {
     return writer_.Let(code, type, count, Cat("load ", TypeText(type, count), ", ptr ", slot, ", align 64"));
   };
-  for (const std::string& slot : slots) parts.push_back(load(slot, lanes));
+  for (const std::string& slot : of_copies) parts.push_back(load(slot, lanes));
   const auto combine = [&](const V& a, const V& b) {
     return EmitCombine(writer_, code, accumulator.kind, accumulator.dtype, a, b);
   };

@@ -206,6 +206,8 @@ class Chooser {
   Schedule Run() {
     if (!region_.serial.empty()) {
       InOrder();
+    } else if (HasNested(region_)) {
+      Nested();
     } else if (LoopingPhases(region_) == 0 && region_.phases.size() == 1) {
       Pointwise();
     } else if (FindLoop(region_.grid, s_.vector) != nullptr) {
@@ -229,6 +231,19 @@ class Chooser {
     s_.vector = Best(columns);
     SetLanes();
     ChooseCarried(em_, region_, plan_, s_);
+  }
+
+  // Vectors lie along what each nested sum adds up.
+  void Nested() {
+    std::map<int, int64_t> inside;
+    for (const Phase& phase : region_.phases) {
+      if (phase.nested.empty()) continue;
+      for (const Loop& loop : std::span(phase.loops).subspan(phase.nested_loops))
+        inside[loop.variable] = all_[loop.variable];
+    }
+    s_.vector = Best(inside);
+    SetLanes();
+    ChooseRows(em_, region_, plan_, s_);
   }
 
   void Pointwise() {

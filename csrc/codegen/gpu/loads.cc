@@ -104,6 +104,7 @@ int Loads::Misfits(const Region& region) {
       for (const Loop& loop : phase.loops) misfits += MisfitsOf(loop);
       for (const Accumulator& accumulator : phase.accumulators) Visit(accumulator.body, 0, search);
       for (const Carried& carried : phase.carried) Visit(carried.accumulator.body, 0, search);
+      for (const Nested& nested : phase.nested) Visit(nested.accumulator.body, 0, search);
       for (const Store& store : phase.stores) {
         Visit(store.value, 0, search);
         misfits += MisfitsOf(store);

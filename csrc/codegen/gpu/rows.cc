@@ -15,13 +15,18 @@
 // Short rows: a warp has several, each of a group of its threads. Long rows of odd lengths begin anywhere: vectors
 // begin where memory's do, and a thread each computes the elements in front of them and behind.
 //
+// Sums nested in a row, those of each channel of a group, are a warp's each: it goes through a channel alone, and adds to
+// the row's sums on the way.
+//
 // A maximum and the sum of exp(x - maximum) are taken in one reading: each thread keeps both, and scales its sum
 // when its maximum rises.
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <span>
 #include <utility>
 
+#include "csrc/base/checked.h"
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
 
@@ -282,7 +287,8 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   const Rows rows = RowsOf(em, region, plan);
   s.vectors = rows.nv;
   const int registers = ChooseThreads(rows, s);
-  s.can_hold = s.lanes > 1 && !rows.are_parts;  // How long a row is must not depend on which it is.
+  // How long a row is must not depend on which it is, and each phase must walk it alike.
+  s.can_hold = s.lanes > 1 && !rows.are_parts && !HasNested(region);
   s.held = s.held && s.can_hold;
   s.keep = s.keep && s.lanes > 1;
   if (s.held) {
@@ -335,6 +341,8 @@ class RowsEmitter {
         OncePerRow(region_.phases[p]);
       } else if (IsOnlinePair(region_, p)) {
         Pair(p++);
+      } else if (!region_.phases[p].nested.empty()) {
+        AccumulateNested(p);
       } else {
         Accumulate(p);
       }
@@ -487,27 +495,94 @@ class RowsEmitter {
              [&] { em_.lanes.Body(phase.accumulators, names, phase.stores); });
     if (s_.is_ragged) Rest(phase.loops[0], [&] { em_.lanes.Body(phase.accumulators, names, phase.stores); });
     if (names.empty()) return;
-    Collect(phase.accumulators, names);
+    Collect(phase.accumulators, names, width_);
     for (size_t k = 0; k < names.size(); ++k) em_.dependences.SetResult(phase.accumulators[k].value, names[k], false);
     if (reading.keep != nullptr) KeepPacks(code_, held_.arrays, s_.unroll);
   }
 
-  // Every thread of a row gets the results of all of them.
-  void Collect(const std::vector<Accumulator>& accumulators, const std::vector<std::string>& names) {
+  // Threads of a row that take one trip of the outermost loops, `outer` in all: a warp; several, where there are fewer
+  // trips than warps.
+  int ThreadsOfTrip(const ir::Expr* outer) const {
+    int at_once = warps_;
+    if (outer->IsConst()) at_once = static_cast<int>(std::clamp<int64_t>(outer->value, 1, warps_));
+    while (warps_ % at_once != 0) --at_once;
+    return width_ / at_once;
+  }
+
+  // Some threads take a trip of the outermost loops at a time, and have a result for it; the row's accumulators go on.
+  void AccumulateNested(size_t p) {
+    const Phase& phase = region_.phases[p];
+    const size_t of_row = phase.accumulators.size();
+    std::vector<Accumulator> all = phase.accumulators;
+    for (const Nested& nested : phase.nested) all.push_back(nested.accumulator);
+    std::vector<std::string> names;
+    const auto declare = [&](size_t begin, size_t end) {
+      for (size_t k = begin; k < end; ++k) {
+        names.push_back(code_.NewName("acc"));
+        code_.Line(TypeText(all[k].dtype), " ", names[k], " = ", NeutralText(all[k].kind, all[k].dtype), ";");
+      }
+    };
+    declare(0, of_row);
+    const std::span<const Loop> outer = std::span(phase.loops).first(phase.nested_loops);
+    const std::span<const Loop> inside = std::span(phase.loops).subspan(phase.nested_loops);
+    const std::vector<Loop> inner = WithLast({inside.begin(), inside.end()}, s_.vector);
+    std::vector<Loop> around = region_.grid;
+    around.insert(around.end(), outer.begin(), outer.end());
+    em_.vector.Set(s_.vector, s_.lanes);
+    const ir::Expr* trips = em_.indices.TripsOf(outer);
+    const ir::Expr* inner_trips = em_.indices.TripsOf(inner);
+    const int threads = ThreadsOfTrip(trips), at_once = width_ / threads;
+    const std::string first = code_.NewName("k"), trip = code_.NewName("k"), count = code_.NewName("n");
+    const std::string has = code_.NewName("has"), limit = em_.indices.Text(trips);
+    const std::string inner_limit = em_.indices.Text(inner_trips);
+    code_.Open();
+    em_.indices.Decode(outer, trip);
+    declare(of_row, all.size());
+    Walk walk = {.start = Cat("w % ", threads), .step = threads, .count = count, .unroll = s_.unroll};
+    if (inner_trips->IsConst())
+      walk.unroll = static_cast<int>(std::clamp<int64_t>(base::CeilDiv(inner_trips->value, threads), 1, s_.unroll));
+    walk.rolled = s_.rolled;
+    walk.ahead = s_.ahead;
+    EmitWalk(em_, walk, inner, around, RootsOf(phase), nullptr, [&] { em_.lanes.Body(all, names, phase.stores); });
+    em_.vector.Clear();
+    const std::vector<std::string> sums(names.begin() + static_cast<std::ptrdiff_t>(of_row), names.end());
+    Collect(std::span(all).subspan(of_row), sums, threads);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const Nested& nested = phase.nested[i];
+      code_.Line("if (", has, " && w % ", threads, " == 0) st_", Suffix(nested.accumulator.dtype), "(",
+                 em_.stores.AddressOf(nested.tensor, nested.index), ", ", sums[i], ");");
+    }
+    if (threads > kWarp) code_.Line("sync();");  // All have read what the next trip overwrites.
+    const std::string body = code_.Close();
+    code_.Line("for (ix ", first, " = 0; ", first, " < ", limit, "; ", first, " += ", at_once, ") {");
+    code_.Line("const bool ", has, " = live && ", first, " + w / ", threads, " < ", limit, ";");
+    code_.Line("const ix ", trip, " = ", has, " ? ", first, " + w / ", threads, " : 0, ", count, " = ", has, " ? ",
+               inner_limit, " : 0;\n", body, "}");
+    names.resize(of_row);
+    if (names.empty()) return;
+    Collect(phase.accumulators, names, width_);
+    for (size_t k = 0; k < names.size(); ++k) em_.dependences.SetResult(phase.accumulators[k].value, names[k], false);
+  }
+
+  // Each of the `threads` that work on one thing gets the results of all of them.
+  void Collect(std::span<const Accumulator> accumulators, const std::vector<std::string>& names, int threads) {
     for (size_t k = 0; k < names.size(); ++k) {
-      code_.Line(names[k], " = across<", InfoOf(accumulators[k].kind).c_name, ", ", std::min(width_, kWarp), ">(",
+      code_.Line(names[k], " = across<", InfoOf(accumulators[k].kind).c_name, ", ", std::min(threads, kWarp), ">(",
                  names[k], ");");
     }
-    if (warps_ <= 1) return;
+    const int warps = threads / kWarp;
+    if (warps <= 1) return;
+    const std::string among = threads == width_ ? "w" : Cat("w % ", threads);
     const std::string parts = Cat("part", number_++, "_");
     for (size_t k = 0; k < names.size(); ++k) {
-      code_.Line("SHARED ", TypeText(accumulators[k].dtype), " ", parts, k, "[", s_.rows, "][", warps_, "];");
-      code_.Line("if ((t & 31) == 0) ", parts, k, "[t / ", width_, "][w / 32] = ", names[k], ";");
+      code_.Line("SHARED ", TypeText(accumulators[k].dtype), " ", parts, k, "[", s_.threads / threads, "][", warps,
+                 "];");
+      code_.Line("if ((t & 31) == 0) ", parts, k, "[t / ", threads, "][", among, " / 32] = ", names[k], ";");
     }
     code_.Line("sync();");
     for (size_t k = 0; k < names.size(); ++k) {
-      code_.Line(names[k], " = collect<", InfoOf(accumulators[k].kind).c_name, ", ", warps_, ">(", parts, k, "[t / ",
-                 width_, "], ", NeutralText(accumulators[k].kind, accumulators[k].dtype), ");");
+      code_.Line(names[k], " = collect<", InfoOf(accumulators[k].kind).c_name, ", ", warps, ">(", parts, k, "[t / ",
+                 threads, "], ", NeutralText(accumulators[k].kind, accumulators[k].dtype), ");");
     }
   }
 

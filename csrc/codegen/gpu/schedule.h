@@ -108,6 +108,8 @@ std::vector<Loop> WithLast(std::vector<Loop> loops, int variable);
 // The number of loops of `phases` that loop at all.
 int LoopingPhases(const Region& region);
 
+bool HasNested(const Region& region);
+
 // Phase p + 1 sums exp(x - m), m being the maximum of x that phase p takes.
 bool IsOnlinePair(const Region& region, size_t p);
 

@@ -20,10 +20,15 @@ int LoopingPhases(const Region& region) {
       std::ranges::count_if(region.phases, [](const Phase& phase) { return !phase.loops.empty(); }));
 }
 
+bool HasNested(const Region& region) {
+  return std::ranges::any_of(region.phases, [](const Phase& phase) { return !phase.nested.empty(); });
+}
+
 std::vector<const fusion::Element*> RootsOf(const Phase& phase) {
   std::vector<const fusion::Element*> roots;
   for (const Accumulator& accumulator : phase.accumulators) roots.push_back(accumulator.body);
   for (const Carried& carried : phase.carried) roots.push_back(carried.accumulator.body);
+  for (const Nested& nested : phase.nested) roots.push_back(nested.accumulator.body);
   for (const Store& store : phase.stores) roots.push_back(store.value);
   return roots;
 }

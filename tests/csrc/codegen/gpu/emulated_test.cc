@@ -7,6 +7,7 @@
 
 #include "tests/csrc/codegen/every_pointwise.h"
 #include "tests/csrc/codegen/gpu/emulated_programs.h"
+#include "tests/csrc/codegen/nested_programs.h"
 #include "tests/property/in_place_programs.h"
 #include "tests/property/program_generator.h"
 
@@ -575,6 +576,34 @@ TEST(Emulated, RowsInOrder) {
     })",
                  {{"i0", n}, {"i1", a}, {"i2", b}});
   }
+  programs.Check();
+}
+
+// Rows that leave results of their channels, and of all they hold, beside what they compute of themselves.
+TEST(Emulated, Nested) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(15);
+  for (const char* dtype : {"f32", "bf16"}) {
+    for (const auto& [images, groups, channels, places] :
+         {std::tuple{3, 2, 3, 20}, {2, 1, 8, 256}, {1, 1, 40, 16}, {1, 1, 3, 519}, {3, 2, 2, 0}}) {
+      programs.Add(GroupNormBackward(dtype, Cat("i0, i1, i2, ", places)),
+                   {{"i0", images}, {"i1", groups}, {"i2", channels}});
+      programs.Add(GroupNormBackward(dtype, "i0, i1, i2, i3"),
+                   {{"i0", images}, {"i1", groups}, {"i2", channels}, {"i3", places}});
+    }
+  }
+  size_t held = 0;
+  for (uint64_t seed = 100; seed < 116; ++seed) {
+    const NestedProgram program(seed, 2000);
+    const auto graph = ir::Parse(program.text(), fusion::kFusionOps);
+    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+    std::vector<ir::Op*> ops;
+    ir::ForEachOp((*graph)->body, [&](ir::Op* op) { ops.push_back(op); });
+    if (!Accepts(segment::MakeGroup(**graph, ops).View(**graph)).accepted) continue;
+    ++held;
+    programs.Add(program.text(), program.symbols);
+  }
+  EXPECT_GT(held, 8u);
   programs.Check();
 }
 
