@@ -138,7 +138,38 @@ void ExprPool::AddTerm(Poly& poly, Atoms atoms, int64_t coefficient) {
   if (at->second == 0) poly.terms.erase(at);
 }
 
+void ExprPool::JoinQuotients(Poly& poly) {
+  const auto is = [](const std::pair<Atoms, int64_t>& term, ExprKind kind) {
+    return term.first.size() == 1 && term.first[0]->kind == kind && term.first[0]->args[1]->IsConst();
+  };
+  for (bool joined = true; joined;) {  // Where x is a quotient itself, there may be another pair.
+    joined = false;
+    for (size_t i = 0; i < poly.terms.size() && !joined; ++i) {
+      if (!is(poly.terms[i], ExprKind::kMod)) continue;
+      const auto [atoms, coefficient] = poly.terms[i];
+      const Expr* rest = atoms[0];
+      const auto scaled = CheckedMul(coefficient, rest->args[1]->value);
+      const Expr* quotient = nullptr;
+      for (const auto& term : poly.terms) {
+        if (!is(term, ExprKind::kFloorDiv) || term.second != scaled) continue;
+        if (quotient == nullptr) quotient = FloorDiv(rest->args[0], rest->args[1]);
+        joined = joined || term.first[0] == quotient;
+      }
+      if (!joined) continue;
+      std::erase_if(poly.terms, [&](const auto& term) {
+        return term.first.size() == 1 && (term.first[0] == quotient || term.first[0] == rest);
+      });
+      const Poly whole = ToPoly(rest->args[0]);
+      const int64_t constant = Checked(CheckedMul(coefficient, whole.constant));
+      poly.constant = Checked(CheckedAdd(poly.constant, constant));
+      for (const auto& [of_whole, count] : whole.terms)
+        AddTerm(poly, of_whole, Checked(CheckedMul(coefficient, count)));
+    }
+  }
+}
+
 const Expr* ExprPool::FromPoly(Poly poly) {
+  JoinQuotients(poly);
   std::vector<const Expr*> terms;
   terms.reserve(poly.terms.size());
   for (const auto& [atoms, coefficient] : poly.terms) {

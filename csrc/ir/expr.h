@@ -86,6 +86,8 @@ class ExprPool {
   Poly ToPoly(const Expr* expr) const;
   const Expr* FromPoly(Poly poly);
   void AddTerm(Poly& poly, Atoms atoms, int64_t coefficient);
+  // c * (x / c) + x mod c is x: an axis that was taken apart lies as it did.
+  void JoinQuotients(Poly& poly);
   int64_t Checked(std::optional<int64_t> value);
   const Expr* Binary(ExprKind kind, const Expr* a, const Expr* b);
   const Expr* Intern(ExprKind kind, int64_t value, std::string_view symbol, std::span<const Expr* const> args);

@@ -31,6 +31,12 @@ TEST_F(ExprTest, EqualContentsAreOnePointer) {
   EXPECT_EQ(pool.FloorDiv(pool.FloorDiv(i, C(4)), C(2)), pool.FloorDiv(i, C(8)));
   EXPECT_EQ(pool.Mod(pool.Add(pool.Mul(C(8), i), C(7)), C(4)), C(3));
   EXPECT_EQ(pool.CeilDiv(pool.Mul(C(8), i), C(4)), pool.Mul(C(2), i));
+  const Expr* in_row = pool.Mod(pool.FloorDiv(i, C(7)), C(5));
+  EXPECT_EQ(pool.Add(pool.Mul(C(7), pool.FloorDiv(i, C(7))), pool.Mod(i, C(7))), i);
+  EXPECT_EQ(pool.Add(pool.Add(pool.Mul(C(105), pool.FloorDiv(i, C(35))), j),
+                     pool.Add(pool.Mul(C(21), in_row), pool.Mul(C(3), pool.Mod(i, C(7))))),
+            pool.Add(pool.Mul(C(3), i), j));
+  EXPECT_EQ(ToString(pool.Add(pool.Mul(C(8), pool.FloorDiv(i, C(7))), pool.Mod(i, C(7)))), "8*(i / 7) + i mod 7");
   EXPECT_EQ(pool.Min(i, pool.Add(i, C(1))), i);
   EXPECT_EQ(pool.Max(i, pool.Add(i, C(1))), pool.Add(i, C(1)));
   EXPECT_EQ(pool.Max(i, j), pool.Max(j, i));

@@ -2,6 +2,7 @@
 // a program's kernels, for sizes that are known; that values are right is emulated_test's part.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,18 @@ TEST(Schedules, AFlatLoopHasVectorsAndARest) {
 TEST(Schedules, WholeSumsHaveVectorsAndARest) {
   const std::string program = "%x: f32[i0]) {\n  %y = sum(%x) {axes=[0], keepdim=false, dtype=null}\n  return %y\n";
   EXPECT_EQ(MadeOf(program, {{"i0", 1000003}}).schedules[0], "rows of 4");
+}
+
+// Axes that a reshape made one lie as one, whatever quotients and rests its index is made of.
+TEST(Schedules, ReshapedRowsAreReadInVectors) {
+  for (const char* shape : {"[8, 256, 3136]", "[8, 32, 25088]", "[2048, 3136]"}) {
+    const auto axes = std::ranges::count(std::string_view(shape), ',') + 1;
+    const Made made =
+        MadeOf(base::Cat("%x: f32[8, 256, 56, 56]) {\n  %v = reshape(%x) {shape=", shape, "}\n  %y = sum(%v) {axes=[",
+                         axes - 1, "], keepdim=false, dtype=null}\n  return %y\n"));
+    EXPECT_EQ(made.schedules[0], "rows of 4") << shape;
+    EXPECT_EQ(made.text.find("(ux)56"), std::string::npos) << made.text;
+  }
 }
 
 TEST(Schedules, TranspositionsOfOddExtentsAreTiled) {
