@@ -121,8 +121,11 @@ CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structu
   } else if (in_order > 0) {
     InOrder(in_order, walk);
   } else {
+    const auto loops = std::ranges::count_if(structure.phase_loops, [](const auto& l) { return !l.empty(); });
     walk.is_near = walk.columns <= walks_.long_row_again;
-    walk.share_of = walks_.fast_items;
+    // Long rows are not cut into parts here, as they are where reductions that keep other axes have their own kernels.
+    const bool are_long = walk.columns >= LongTrips(walks_, true, loops > 1, walk.rows == 1);
+    walk.share_of = are_long ? std::max(walks_.few_items, walks_.fast_items) : walks_.fast_items;
     walk.share = std::clamp<int64_t>(walk.rows, 1, walk.share_of);
   }
   for (const Reduction& reduction : structure.reductions) {

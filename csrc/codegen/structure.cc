@@ -139,14 +139,15 @@ class Analysis {
     }
     const int innermost = InnermostOf(domain);
     std::string reason = std::exchange(result_.reason, {});  // What the first choice was refused for.
-    for (const bool keeps_columns : {false, true}) {
-      for (const std::vector<int>& rows : candidates) {
-        if (rows.empty() || Contains(rows, innermost)) continue;
+    const auto choose = [&](bool keeps_columns, bool keep_few_busy) {
+      return std::ranges::any_of(candidates, [&](const std::vector<int>& rows) {
+        if (rows.empty() || Contains(rows, innermost) || KeepFewBusy(domain, rows) != keep_few_busy) return false;
         result_.columns.clear();
-        if (SetRowsOfNested(domain, rows, keeps_columns) && CheckColumns() && CheckRows()) return true;
         result_.reason.clear();
-      }
-    }
+        return SetRowsOfNested(domain, rows, keeps_columns) && CheckColumns() && CheckRows();
+      });
+    };
+    if (choose(false, false) || choose(false, true) || choose(true, false) || choose(true, true)) return true;
     result_.reason = std::move(reason);
     return false;
   }

@@ -23,8 +23,8 @@ class Sums {
     bool in_shares = false;
     bool has_rest = false;  // Behind them come vectors of fewer lanes.
   };
-  // Where an accumulator adds up: each copy's vectors, and those of the rest, which have one of their own: a slot that is
-  // read in two sizes stays in memory.
+  // Where an accumulator adds up: each copy's vectors, and those of the rest, which have one of their own: a slot that
+  // is read in two sizes stays in memory.
   struct Slots {
     std::vector<std::string> of_copies;
     std::string rest;

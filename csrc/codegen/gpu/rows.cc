@@ -15,8 +15,8 @@
 // Short rows: a warp has several, each of a group of its threads. Long rows of odd lengths begin anywhere: vectors
 // begin where memory's do, and a thread each computes the elements in front of them and behind.
 //
-// Sums nested in a row, those of each channel of a group, are a warp's each: it goes through a channel alone, and adds to
-// the row's sums on the way.
+// Sums nested in a row, those of each channel of a group, are a warp's each, or several warps': they go through a
+// channel alone, and add to the row's sums on the way.
 //
 // A maximum and the sum of exp(x - maximum) are taken in one reading: each thread keeps both, and scales its sum
 // when its maximum rises.

@@ -14,13 +14,20 @@ segment::Group WholeOf(const ir::Graph& graph) {
   return segment::MakeGroup(graph, ops);
 }
 
-KernelPlan PlanOf(const std::string& text) {
-  const auto graph = ir::Parse(text, fusion::kFusionOps);
+// A plan, and the graph that it speaks of.
+struct Planned {
+  std::unique_ptr<ir::Graph> graph;
+  KernelPlan plan;
+};
+
+Planned PlanOf(const std::string& text) {
+  auto graph = ir::Parse(text, fusion::kFusionOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();
-  const segment::Group group = WholeOf(**graph);
-  auto plan = Plan(group.View(**graph), "k", {}, {});
+  Planned planned = {.graph = std::move(*graph), .plan = {}};
+  auto plan = Plan(WholeOf(*planned.graph).View(*planned.graph), "k", {}, {});
   EXPECT_TRUE(plan.ok()) << plan.status().ToString();
-  return plan.ok() ? std::move(*plan) : KernelPlan();
+  if (plan.ok()) planned.plan = std::move(*plan);
+  return planned;
 }
 
 TEST(Nested, GroupNormBackward) {
@@ -35,7 +42,7 @@ TEST(Nested, GroupNormBackward) {
 
 // Every input of the first launch is read by rows, and sums of channels are made beside those of rows.
 TEST(Nested, TheNest) {
-  const KernelPlan plan = PlanOf(R"(fusion @f(%x: f32[4, 3, 32]) {
+  const auto& [graph, plan] = PlanOf(R"(fusion @f(%x: f32[4, 3, 32]) {
     %s = sum(%x) {axes=[1, 2], keepdim=true, dtype=null}
     %y = sub(%x, %s)
     %c = sum(%x) {axes=[0, 2], keepdim=false, dtype=null}
@@ -67,7 +74,7 @@ TEST(Nested, IndependentReductions) {
     %half = mul(%e, %k)
     return %a, %b, %c, %d, %half, %e
   })";
-  EXPECT_EQ(PlanOf(kText).launches.size(), 2u);
+  EXPECT_EQ(PlanOf(kText).plan.launches.size(), 2u);
   for (const auto& [a, b, c, d] : {std::tuple{1, 1, 1, 1}, {3, 4, 5, 40}, {70, 2, 3, 9}, {2, 1, 300, 7}})
     CheckProgram(kText, {{"i0", a}, {"i1", b}, {"i2", c}, {"i3", d}}, 2);
 }
