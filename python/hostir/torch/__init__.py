@@ -31,6 +31,7 @@ from .attention import attend
 from .counts import Counts, Report
 from .draws import dropout
 from .graphs import Graph
+from .norms import group_norm, group_norm_backward
 from .parallel import parallelize_module
 from .residency import Residency
 
@@ -38,7 +39,7 @@ __all__ = ["Report", "backend", "forget", "parallelize_module", "report", "reset
 
 # Beside those of core ATen.
 _DECOMPOSED = """
-    native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward native_batch_norm_backward
+    native_layer_norm native_layer_norm_backward native_batch_norm_backward
     _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward
     elu elu_backward gelu_backward glu_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh
     hardtanh_backward leaky_relu_backward mish_backward sigmoid_backward silu_backward softplus softplus_backward
@@ -88,6 +89,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     found = {**core_aten_decompositions(), **get_decompositions(more)}
     found.pop(aten.embedding_dense_backward.default, None)  # A sum of rows, not an index_put of zeros.
     found[aten.native_dropout.default] = dropout
+    found[aten.native_group_norm.default] = group_norm
+    found[aten.native_group_norm_backward.default] = group_norm_backward
     return found
 
 
