@@ -177,18 +177,18 @@ class Sinking {
       return operand->def != nullptr && fusion::CodeOf(*operand->def) == FusionOp::kReshape;
     });
     if (!may_be || !KeepsPlaces(op)) return nullptr;
-    const std::vector<Axis> axes = ir::ValueAxes(*op.results[0]->type);
     for (Value* operand : op.operands) {
       if (operand->def == nullptr || returned_.contains(operand) || JoinedAxes(*operand->def).empty()) continue;
       const Value* const source = operand->def->operands[0];
-      if (!AreOnOneMesh(*source, *op.results[0])) continue;
-      const std::vector<Op*>& readers = ReadersOf(operand);
-      if (!reduced_.Has(source) || !std::ranges::all_of(readers, [&op](const Op* reader) { return reader == &op; }))
-        continue;
-      if (std::ranges::all_of(op.operands, [&](const Value* other) { return FitsInto(*other, axes); }) &&
-          std::ranges::none_of(ir::ValueAxes(*operand->type),
-                               [](const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; }))
-        return operand;
+      const std::vector<Axis> axes = ir::ValueAxes(*operand->type);
+      const auto is_broadcast = [](const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; };
+      if (!reduced_.Has(source) || std::ranges::any_of(axes, is_broadcast)) continue;
+      // One that reads it as it is would have the reshape stay.
+      const auto takes_source = [&](const Op* reader) {
+        return KeepsPlaces(*reader) && AreOnOneMesh(*source, *reader->results[0]) &&
+               std::ranges::all_of(reader->operands, [&](const Value* other) { return FitsInto(*other, axes); });
+      };
+      if (std::ranges::all_of(ReadersOf(operand), takes_source)) return operand;
     }
     return nullptr;
   }
@@ -222,7 +222,8 @@ class Sinking {
           shape.push_back(is_one ? graph_.exprs().Const(1) : axes[at].extent);
         }
       }
-      values[operand] = Split(builder, operand, shape, source->layout);
+      Value* const joined = IsJoined(*operand, shape, source->layout) ? operand->def->operands[0] : nullptr;
+      values[operand] = joined != nullptr ? joined : Split(builder, operand, shape, source->layout);
     }
     HIR_ASSIGN(Op * copy, ir::CloneOp(*op, builder, values));
     copy->results[0]->layout = source->layout;
@@ -240,13 +241,29 @@ class Sinking {
       output.value = result;
       returned_.insert(result);
     }
-    for (Value* operand : op->operands) std::erase(uses_[operand], op);
+    std::vector<Value*> operands;  // Each once.
+    for (Value* operand : op->operands) {
+      if (std::ranges::find(operands, operand) == operands.end()) operands.push_back(operand);
+    }
+    for (Value* operand : operands) std::erase(uses_[operand], op);
     for (Value* operand : copy->operands) uses_[operand].push_back(copy);
     uses_[copy->results[0]].push_back(result->def);
     graph_.body.Erase(op);
-    std::erase(uses_[source], reshaped->def);
-    graph_.body.Erase(reshaped->def);
+    for (Value* operand : operands) {
+      Op* const reshape = operand->def;
+      if (reshape == nullptr || JoinedAxes(*reshape).empty() || !uses_[operand].empty() || returned_.contains(operand))
+        continue;
+      std::erase(uses_[reshape->operands[0]], reshape);
+      graph_.body.Erase(reshape);
+    }
     return {};
+  }
+
+  // Whether `value` is a tensor of `shape`, on the mesh of `layout`, with neighbouring axes joined.
+  static bool IsJoined(const Value& value, const std::vector<const ir::Expr*>& shape, const ir::Layout* layout) {
+    if (value.def == nullptr || JoinedAxes(*value.def).empty() || value.def->operands[0]->layout != layout)
+      return false;
+    return std::ranges::equal(ir::ValueAxes(*value.def->operands[0]->type), shape, {}, &Axis::extent);
   }
 
   static Value* Reshaped(ir::Builder& builder, Value* value, const std::vector<const ir::Expr*>& shape,

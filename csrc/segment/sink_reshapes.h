@@ -8,7 +8,7 @@
 
 namespace hir::segment {
 
-// A reshape that joins axes of a value that depends on a reduction goes behind the pointwise op that reads it, whose
+// A reshape that joins axes of a value that depends on a reduction goes behind the pointwise ops that read it, whose
 // other operands are split instead: one kernel then holds both, since its rows are those of the reduction to the end.
 // As the last op the reshape is a view (take_out_views.h).
 //

@@ -34,8 +34,7 @@ const std::map<std::string, std::string> kReasons = {
      "sums over the first axis, and over the second: one kernel carries either from row to row"},
     {"sinkhorn", "rows and columns are normalized in turn: the least has the matrix on the chip"},
     {"unet_backward_3",
-     "a group norm's channels are summed first, and their sums by groups: all is read again behind them"},
-    {"unet_backward_4", "as unet_backward_3"},
+     "the next layer's sums of channels are read with groups and channels joined: a kernel of their own"},
 };
 constexpr double kMeanMax = 1.08, kRatioMax = 1.5;
 
