@@ -4,9 +4,10 @@ torch_step.py [MODEL...] [--device cuda] [--dtype bfloat16] [--steps N] [--round
               [--json FILE]
 
 Models are the classes of transformers and torchvision with random weights, and some of torch.nn, of sizes that a step
-takes tenths of a second with on a CPU; resnet, resnet_last and gpt2_small, of the published size, where they are asked
-for. First N steps of AdamW with each side from the same weights, on the same batches: the greatest differences of
-losses and gradients from eager's; of bfloat16 from those of a float32 model of the same weights, hostir's and eager's.
+takes tenths of a second with on a CPU; resnet, resnet_last, resnet_groups and gpt2_small, of the published size, where
+they are asked for. First N steps of AdamW with each side from the same weights, on the same batches: the greatest
+differences of losses and gradients from eager's; of bfloat16 from those of a float32 model of the same weights,
+hostir's and eager's.
 Then rounds in which all sides make a step in turn: medians, ratios (above 1: hostir is faster), and the share of FLOPs
 and bytes that ran on hostir.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import pathlib
 import sys
 import time
@@ -101,6 +103,11 @@ def resnet_last() -> Made:
     return _images(torchvision.models.resnet18(num_classes=10).to(memory_format=order), 8, 96, order)
 
 
+def resnet_groups() -> Made:
+    """The same with norms of groups of channels, as small batches like them."""
+    return _images(torchvision.models.resnet18(num_classes=10, norm_layer=functools.partial(nn.GroupNorm, 32)), 8, 96)
+
+
 class Mixer(nn.Module):
     """An MLP-mixer: products along patches, then along channels."""
 
@@ -172,9 +179,23 @@ def tables() -> Made:
 
 MODELS = {
     f.__name__: f
-    for f in (gpt2, llama, bert, mixtral, vit, mixer, norms, losses, tables, resnet, resnet_last, gpt2_small)
+    for f in (
+        gpt2,
+        llama,
+        bert,
+        mixtral,
+        vit,
+        mixer,
+        norms,
+        losses,
+        tables,
+        resnet,
+        resnet_last,
+        resnet_groups,
+        gpt2_small,
+    )
 }
-USUAL = list(MODELS)[:-3]  # Convolutions are PyTorch's on every side; a step of gpt2_small takes seconds on a CPU.
+USUAL = list(MODELS)[:-4]  # Convolutions are PyTorch's on every side; a step of gpt2_small takes seconds on a CPU.
 SIDES = ("eager", "inductor", "hostir")
 
 
