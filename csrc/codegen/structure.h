@@ -80,8 +80,8 @@ struct Reduction {
   // "inner-outer": how many of the rows' classes, the outermost ones, are kept by a reduction over rows; -1 for one
   // over columns.
   int depth = -1;
-  // Of one over columns and rows, in whatever order those are: how many of the columns' classes, the outermost ones, it
-  // keeps. Each row leaves its results, and a second launch adds them up. -1: it keeps all rows, and no columns.
+  // A reduction over columns and over whatever rows keeps so many of the columns' classes, the outermost ones: each row
+  // leaves its results, and a second launch adds them up. -1: another.
   int nested = -1;
 
   // Whether the result is complete behind the last row alone.

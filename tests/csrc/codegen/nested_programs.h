@@ -90,7 +90,7 @@ class NestedProgram {
     Let(Kind(), operand,
         base::Cat("{axes=[", base::Join(axes, ", "), "], keepdim=", keepdim ? "true" : "false", ", dtype=null}"));
   }
-  // Of each row, and what is made of the row with it.
+  // A reduction of each row, and what is made of the row with it.
   void OfRows() {
     const std::string from = OneOf(full_);
     Reduce(from, columns_, true);
