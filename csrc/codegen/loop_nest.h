@@ -74,9 +74,6 @@ struct Carried {
   std::vector<const fusion::Element*> index;
 };
 
-// Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops
-// the accumulators
-// are empty and the stores run once (a column).
 // An accumulator with a result for every trip of its phase's outermost loops, of the rest of them: the sums of each
 // channel, while a row of several channels is read. Each result is an element of a workspace: `tensor`, at `index` (of
 // variables of the grid, of serial loops and of those outermost loops). Nothing else in the region reads it.
@@ -86,6 +83,8 @@ struct Nested {
   std::vector<const fusion::Element*> index;
 };
 
+// Loops, the last one innermost (and contiguous in most tensors, unless the region has columns). Without loops the
+// accumulators are empty and the stores run once (a column).
 struct Phase {
   std::vector<Loop> loops;
   std::vector<Accumulator> accumulators;

@@ -143,7 +143,8 @@ bool IsOnlinePair(const Region& region, size_t p) {
   const Phase& first = region.phases[p];
   const Phase& second = region.phases[p + 1];
   if (first.accumulators.size() != 1 || second.accumulators.size() != 1 || !first.stores.empty() ||
-      !second.stores.empty() || first.loops.size() != second.loops.size())
+      !second.stores.empty() || !first.nested.empty() || !second.nested.empty() ||
+      first.loops.size() != second.loops.size())
     return false;
   const Accumulator& maximum = first.accumulators[0];
   const Accumulator& sum = second.accumulators[0];

@@ -8,12 +8,6 @@ namespace {
 
 using base::Cat;
 
-segment::Group WholeOf(const ir::Graph& graph) {
-  std::vector<ir::Op*> ops;
-  ir::ForEachOp(graph.body, [&](ir::Op* op) { ops.push_back(op); });
-  return segment::MakeGroup(graph, ops);
-}
-
 std::string ScheduleOf(const std::string& text) {
   const auto graph = ir::Parse(text, fusion::kFusionOps);
   EXPECT_TRUE(graph.ok()) << graph.status().ToString();

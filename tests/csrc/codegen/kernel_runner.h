@@ -49,6 +49,13 @@ inline HostTensor RandomTensor(base::Prng& prng, DType dtype, std::vector<int64_
   return fusion::TensorOf(dtype, std::move(shape), values);
 }
 
+// All ops of `graph` as one group.
+inline segment::Group WholeOf(const ir::Graph& graph) {
+  std::vector<ir::Op*> ops;
+  ir::ForEachOp(graph.body, [&](ir::Op* op) { ops.push_back(op); });
+  return segment::MakeGroup(graph, ops);
+}
+
 class KernelRunner {
  public:
   // Plans are made for `sizes`, whatever they then run on.

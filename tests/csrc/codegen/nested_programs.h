@@ -36,6 +36,20 @@ inline std::string GroupNormBackward(const std::string& dtype, const std::string
 })");
 }
 
+// A maximum and the sum of what lies below it, which GPUs take in one reading, beside sums of each channel in both.
+inline std::string SoftmaxAndChannels(const std::string& shape) {
+  return base::Cat("fusion @f(%x: f32[", shape, R"(]) {
+  %c = sum(%x) {axes=[0, 2], keepdim=false, dtype=null}
+  %m = max(%x) {axes=[1, 2], keepdim=true, dtype=null}
+  %d = sub(%x, %m)
+  %e = exp(%d)
+  %s = sum(%e) {axes=[1, 2], keepdim=true, dtype=null}
+  %y = div(%e, %s)
+  %of_e = sum(%e) {axes=[0, 2], keepdim=false, dtype=null}
+  return %y, %c, %of_e
+})");
+}
+
 // A chain of reductions of rows, and beside it reductions over whatever rows and over the columns, or over the columns
 // but the outermost ones.
 class NestedProgram {
@@ -93,6 +107,7 @@ class NestedProgram {
   // A reduction of each row, and what is made of the row with it.
   void OfRows() {
     const std::string from = OneOf(full_);
+    if (!empty_ && prng_.OneIn(3)) return Softmax(from);
     Reduce(from, columns_, true);
     if (prng_.OneIn(3)) Return(last_);
     Let("mul", base::Cat(last_, ", %k"));
@@ -100,6 +115,17 @@ class NestedProgram {
     Let("tanh", last_);
     full_.push_back(last_);
     if (prng_.OneIn(4)) Return(last_);
+  }
+  void Softmax(const std::string& from) {
+    const std::string axes = base::Cat("{axes=[", base::Join(columns_, ", "), "], keepdim=true, dtype=null}");
+    Let("max", from, axes);
+    Let("sub", base::Cat(from, ", ", last_));
+    Let("exp", last_);
+    const std::string power = last_;
+    Let("sum", power, axes);
+    Let("div", base::Cat(power, ", ", last_));
+    full_.push_back(last_);
+    Return(last_);
   }
   // Complete behind the last row.
   void OfAllRows() {

@@ -8,12 +8,6 @@ namespace {
 
 using base::Cat;
 
-segment::Group WholeOf(const ir::Graph& graph) {
-  std::vector<ir::Op*> ops;
-  ir::ForEachOp(graph.body, [&](ir::Op* op) { ops.push_back(op); });
-  return segment::MakeGroup(graph, ops);
-}
-
 // A plan, and the graph that it speaks of.
 struct Planned {
   std::unique_ptr<ir::Graph> graph;
@@ -38,6 +32,11 @@ TEST(Nested, GroupNormBackward) {
                    {{"i0", images}, {"i1", groups}, {"i2", channels}, {"i3", places}}, 1);
     }
   }
+}
+
+TEST(Nested, SoftmaxAndChannels) {
+  CheckProgram(SoftmaxAndChannels("4, 6, 64"), {}, 4);
+  CheckProgram(SoftmaxAndChannels("i0, 6, i1"), {{"i0", 3}, {"i1", 37}}, 4);
 }
 
 // Every input of the first launch is read by rows, and sums of channels are made beside those of rows.
