@@ -172,25 +172,31 @@ class Sinking {
   }
 
   // The operand of `op` whose reshape goes behind it; null: none.
-  Value* Sinkable(const Op& op) const {
+  Value* Sinkable(const Op& op) {
     const bool may_be = std::ranges::any_of(op.operands, [](const Value* operand) {
       return operand->def != nullptr && fusion::CodeOf(*operand->def) == FusionOp::kReshape;
     });
     if (!may_be || !KeepsPlaces(op)) return nullptr;
     for (Value* operand : op.operands) {
       if (operand->def == nullptr || returned_.contains(operand) || JoinedAxes(*operand->def).empty()) continue;
-      const Value* const source = operand->def->operands[0];
-      const std::vector<Axis> axes = ir::ValueAxes(*operand->type);
-      const auto is_broadcast = [](const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; };
-      if (!reduced_.Has(source) || std::ranges::any_of(axes, is_broadcast)) continue;
-      // One that reads it as it is would have the reshape stay.
-      const auto takes_source = [&](const Op* reader) {
-        return KeepsPlaces(*reader) && AreOnOneMesh(*source, *reader->results[0]) &&
-               std::ranges::all_of(reader->operands, [&](const Value* other) { return FitsInto(*other, axes); });
-      };
-      if (std::ranges::all_of(ReadersOf(operand), takes_source)) return operand;
+      // Readers that have gone leave others with operands of the same types: the first one's answer is that of all.
+      const auto [at, is_new] = takes_source_.try_emplace(operand, false);
+      if (is_new) at->second = TakeItsSource(*operand);
+      if (at->second) return operand;
     }
     return nullptr;
+  }
+
+  // Whether all that read a reshape may read what it reshapes: one that needs it as it is would have it stay.
+  bool TakeItsSource(const Value& reshaped) const {
+    const Value* const source = reshaped.def->operands[0];
+    const std::vector<Axis> axes = ir::ValueAxes(*reshaped.type);
+    const auto is_broadcast = [](const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast; };
+    if (!reduced_.Has(source) || std::ranges::any_of(axes, is_broadcast)) return false;
+    return std::ranges::all_of(ReadersOf(&reshaped), [&](const Op* reader) {
+      return KeepsPlaces(*reader) && AreOnOneMesh(*source, *reader->results[0]) &&
+             std::ranges::all_of(reader->operands, [&](const Value* other) { return FitsInto(*other, axes); });
+    });
   }
 
   static bool FitsInto(const Value& value, const std::vector<Axis>& axes) {
@@ -296,6 +302,7 @@ class Sinking {
   std::unordered_map<const Value*, std::vector<Op*>> uses_;
   std::unordered_map<const Value*, std::vector<std::pair<std::vector<const ir::Expr*>, Value*>>> split_;
   std::unordered_set<const Value*> returned_;
+  std::unordered_map<const Value*, bool> takes_source_;
   Reduced reduced_;
 };
 
