@@ -1,5 +1,6 @@
 #include "host_ir/pipeline/pin_sizes.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -87,6 +88,25 @@ class Pinned {
 };
 
 }  // namespace
+
+codegen::Sizes LeastShared(const ir::Graph& program) {
+  codegen::Sizes least;
+  std::vector<std::string_view> symbols;
+  for (const ir::Value* param : program.params) {
+    for (const ir::Axis& axis : param->type->axes) ir::CollectSymbols(axis.extent, symbols);
+  }
+  for (const std::string_view symbol : symbols) least.emplace(symbol, 2);
+  for (const ir::Value* param : program.params) {
+    const std::span<const ir::Axis> axes = param->type->axes;
+    // Indices are mostly of tokens, as many as a prompt has: no plan for each of those counts.
+    if (axes.size() < 2 || !IsFloat(param->type->dtype)) continue;
+    const std::span<const int64_t> order = param->stride_order;
+    const size_t innermost = order.empty() ? axes.size() - 1 : std::ranges::min_element(order) - order.begin();
+    const ir::Expr* extent = axes[innermost].extent;
+    if (extent->kind == ir::ExprKind::kSymbol) least[std::string(extent->symbol)] = kNarrow + 1;
+  }
+  return least;
+}
 
 Result<std::unique_ptr<ir::Graph>> PinSizes(const ir::Graph& program, const codegen::Sizes& sizes) {
   return Pinned(program, sizes).Build();

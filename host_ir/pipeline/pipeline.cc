@@ -120,19 +120,6 @@ plan::OverlapLimits OverlapLimitsOf(const codegen::Target& target, const plan::L
   return limits;
 }
 
-namespace {
-
-// The sizes that are 1.
-codegen::Sizes OnesOf(const codegen::Sizes& sizes) {
-  codegen::Sizes ones;
-  for (const auto& [symbol, size] : sizes) {
-    if (size == 1) ones.emplace(symbol, size);
-  }
-  return ones;
-}
-
-}  // namespace
-
 Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOptions& options) {
   HIR_TRY(fusion::CheckUserProgram(*program));
   HIR_TRY(CheckDevices(*program, options.num_devices));
@@ -146,12 +133,17 @@ Result<ProgramPlan> PlanProgram(std::unique_ptr<ir::Graph> program, const PlanOp
   }
   std::unique_ptr<ir::Graph> as_written = options.sizes.empty() ? nullptr : ir::Clone(*program);
   ProgramPlan plan;
-  // A batch of one is the commonest size that is unlike all others: what it is known for is a view, or is contiguous.
-  if (const codegen::Sizes ones = OnesOf(options.sizes); !ones.empty()) {
-    Result<std::unique_ptr<ir::Graph>> pinned = PinSizes(*program, ones);
+  plan.least_shared = LeastShared(*program);
+  codegen::Sizes small;
+  for (const auto& [symbol, least] : plan.least_shared) {
+    const auto known = options.sizes.find(symbol);
+    if (known != options.sizes.end() && known->second > 0 && known->second < least) small.insert(*known);
+  }
+  if (!small.empty()) {
+    Result<std::unique_ptr<ir::Graph>> pinned = PinSizes(*program, small);
     if (pinned.ok()) {  // Else a guard says what does not fit, when it is run.
       program = std::move(*pinned);
-      plan.pinned = ones;
+      plan.pinned = std::move(small);
     }
   }
   plan::OverlapLimits overlap;

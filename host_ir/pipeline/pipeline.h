@@ -31,6 +31,8 @@ struct ProgramPlan {
   std::vector<std::string> notes = {};
   // Sizes that the plan was made for alone: its inputs have them as constants.
   codegen::Sizes pinned = {};
+  // See LeastShared.
+  codegen::Sizes least_shared = {};
 };
 
 // Whether products run in parts beside their communications.

@@ -12,6 +12,7 @@
 #include "csrc/fusion/fusion_ops.h"
 #include "csrc/ir/parse.h"
 #include "csrc/ir/proto/program_proto.h"
+#include "host_ir/pipeline/pin_sizes.h"
 #include "host_ir/pipeline/pipeline.h"
 #include "host_ir/rank/compile_all.h"
 #include "service/planner/plan_message.h"
@@ -45,7 +46,7 @@ Result<host::ProgramPlan> Plan(const pb::ProgramSource& program, const PipelineO
 bool SizesMatter(const pb::ProgramSource& program, const PipelineOptions& options,
                  const std::set<std::string>& symbols) {
   codegen::Sizes small;
-  for (const std::string& symbol : symbols) small[symbol] = 2;  // 1 would be a constant.
+  for (const std::string& symbol : symbols) small[symbol] = host::kNarrow + 1;  // Less may be a constant.
   const Result<host::ProgramPlan> plan = Plan(program, options, small);
   return plan.ok() && std::ranges::any_of(plan->kernels, [](const auto& kernel) { return !kernel.guards.empty(); });
 }
@@ -84,8 +85,13 @@ Result<pb::Plan> MakePlan(const pb::ProgramSource& program, const PipelineOption
     message.set_provisional(!symbols.empty() && matter);
     // A CPU's kernels take milliseconds, so that what cannot be compiled is known now.
     if (message.provisional() && is_gpu) return message;
+    codegen::Sizes narrow;  // All sizes that share it are at least so large; one of 1 need not be known to be that.
+    for (const auto& [symbol, least] : plan.least_shared) {
+      if (least > 2 && symbols.contains(symbol)) narrow.emplace(symbol, least);
+    }
+    KeepFromSmall(plan.least_shared, narrow, &message);
   } else {
-    KeepFromOne(options.sizes, &message);
+    KeepFromSmall(plan.least_shared, options.sizes, &message);
     if (is_gpu || between_nodes) AddBuckets(options.sizes, &message);
     if (is_gpu) KeepToVectors(options.sizes, &message);
   }

@@ -40,10 +40,13 @@ std::set<std::string> SymbolsOf(std::span<const plan::Boundary> inputs) {
   return {symbols.begin(), symbols.end()};
 }
 
-void KeepFromOne(const codegen::Sizes& sizes, pb::Plan* plan) {
+void KeepFromSmall(const codegen::Sizes& least_shared, const codegen::Sizes& sizes, pb::Plan* plan) {
   for (const auto& [symbol, size] : sizes) {
-    const std::string reason = base::Cat("an axis ", symbol, " of one element has a plan of its own");
-    if (size > 1) AddAtMost("2", symbol, reason, plan);
+    const auto least = least_shared.find(symbol);
+    if (least == least_shared.end()) continue;
+    const std::string reason =
+        base::Cat("an axis ", symbol, " of fewer than ", least->second, " elements has plans of their own");
+    if (size >= least->second) AddAtMost(base::Cat(least->second), symbol, reason, plan);
     if (size == 0) AddAtMost(symbol, "0", reason, plan);
   }
 }

@@ -21,7 +21,8 @@ void AddBuckets(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
 // The same by the vectors that axes are made of: a GPU's kernels have those (codegen::gpu::VectorOfSize).
 void KeepToVectors(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
 
-// Limits `plan`, made for `sizes`, to others than 1 where they are: one has a plan of its own (PlanProgram).
-void KeepFromOne(const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
+// Limits `plan`, made for `sizes` (all that are pinned, known, or none), to sizes that share one: of those below
+// `least_shared` each has a plan of its own (host::LeastShared).
+void KeepFromSmall(const codegen::Sizes& least_shared, const codegen::Sizes& sizes, ::hostir::v1::Plan* plan);
 
 }  // namespace hir::service

@@ -1,4 +1,5 @@
-// Goal: a size of 1 is a constant of its plan, and no other is. Method: plans of one program for several sizes.
+// Goal: a size of 1 is a constant of its plan, and so are few elements of an innermost axis; no other is. Method:
+// plans of one program for several sizes.
 #include <gtest/gtest.h>
 
 #include "csrc/fusion/fusion_ops.h"
@@ -29,6 +30,35 @@ TEST(PinSizes, OnesAreConstants) {
 TEST(PinSizes, OthersAreNot) {
   for (const codegen::Sizes& sizes : {codegen::Sizes{}, codegen::Sizes{{"i0", 2}, {"i1", 0}, {"i2", 20}}}) {
     const auto plan = PlanFor(sizes);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_TRUE(plan->pinned.empty());
+  }
+}
+
+// Memory runs through rows of i2 of the first, of i0 of the second.
+TEST(PinSizes, FewElementsOfARowAreConstant) {
+  constexpr const char* kOrdered = R"(fusion @f(%x: f32[i0, i1, i2] {stride_order(0, 1, 2)}) {
+  %y = neg(%x)
+  return %y
+})";
+  const codegen::Sizes sizes = {{"i0", 16}, {"i1", 3}, {"i2", 16}};
+  for (const auto& [text, innermost] : {std::pair(kPermuted, "i2"), {kOrdered, "i0"}}) {
+    const auto plan = PlanFor(sizes, text);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->pinned, (codegen::Sizes{{innermost, 16}}));
+    EXPECT_EQ(plan->least_shared.at(innermost), 17);
+    EXPECT_EQ(plan->least_shared.at("i1"), 2);
+  }
+  const auto more = PlanFor({{"i0", 16}, {"i1", 3}, {"i2", 17}});
+  ASSERT_TRUE(more.ok()) << more.status().ToString();
+  EXPECT_TRUE(more->pinned.empty());
+}
+
+// Indices, of as many tokens as a prompt has, and what has no rows.
+TEST(PinSizes, FewElementsOfOthersAreNot) {
+  for (const char* text : {"fusion @f(%x: i64[i0, i1]) {\n  %y = neg(%x)\n  return %y\n}",
+                           "fusion @f(%x: f32[i1]) {\n  %y = neg(%x)\n  return %y\n}"}) {
+    const auto plan = PlanFor({{"i0", 4}, {"i1", 4}}, text);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     EXPECT_TRUE(plan->pinned.empty());
   }

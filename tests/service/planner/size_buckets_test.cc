@@ -55,5 +55,22 @@ TEST(SizeBuckets, OfEverySize) {
   EXPECT_EQ(plan.guards_size(), 3);
 }
 
+std::string SharedBy(int64_t size, int64_t least) {
+  ::hostir::v1::Plan plan;
+  KeepFromSmall({{"i0", least}, {"i1", 2}}, {{"i0", size}}, &plan);
+  std::string text;
+  for (const auto& guard : plan.guards()) text += guard.condition();
+  return text;
+}
+
+// A size below the least is a constant of its plan, which says so itself.
+TEST(SizeBuckets, SmallSizesHavePlansOfTheirOwn) {
+  EXPECT_EQ(SharedBy(2, 2), "2 <= i0");
+  EXPECT_EQ(SharedBy(17, 17), "17 <= i0");
+  EXPECT_EQ(SharedBy(1000, 17), "17 <= i0");
+  EXPECT_EQ(SharedBy(16, 17), "");
+  EXPECT_EQ(SharedBy(0, 17), "i0 <= 0");
+}
+
 }  // namespace
 }  // namespace hir::service
