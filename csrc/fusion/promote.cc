@@ -61,7 +61,9 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
       return InvalidArgument(base::Cat("the condition %", operands[0]->name, " is ",
                                        DTypeName(operands[0]->type->dtype), "; it must be bool"));
     }
-    promoted.erase(promoted.begin());
+    // Of two numbers there is a tensor as of a number beside a bool tensor.
+    const auto is_tensor = [](const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; };
+    if (is_tensor(operands[1]) || is_tensor(operands[2])) promoted.erase(promoted.begin());
   }
   HIR_ASSIGN(const DType common, Promote(promoted));
   switch (rule) {

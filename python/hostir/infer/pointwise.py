@@ -31,7 +31,9 @@ def _types(rule: str, operands: tuple[tuple[str, bool], ...]) -> tuple[str, str]
         return None
     if rule == "select" and operands[0][0] != "bool":
         return None
-    common = promoted(operands[1:] if rule == "select" else operands)
+    # Of two numbers there is a tensor as of a number beside a bool tensor.
+    of_tensors = rule == "select" and any(is_tensor for _, is_tensor in operands[1:])
+    common = promoted(operands[1:] if of_tensors else operands)
     if rule == "float" and common not in FLOATS:
         common = "f32" if any(is_tensor for _, is_tensor in operands) else "f64"
     if rule == "real" and common not in FLOATS:

@@ -25,6 +25,15 @@ TEST(Promotion, FollowsPyTorch) {
   EXPECT_EQ(of("i64[2]", "f64"), "f32[2]");
   EXPECT_EQ(of("bool[2]", "i32"), "i64[2]");
   EXPECT_EQ(of("f64", "i64[2]"), "f32[2]");
+  // So do two that a bool tensor chooses from.
+  const auto chosen = [](const std::string& c, const std::string& a, const std::string& b) {
+    return TypeOfY("%c: " + c + ", %a: " + a + ", %b: " + b, "%y = where(%c, %a, %b)");
+  };
+  EXPECT_EQ(chosen("bool[2]", "f64", "f64"), "f32[2]");
+  EXPECT_EQ(chosen("bool[2]", "i64", "i64"), "i64[2]");
+  EXPECT_EQ(chosen("bool[2]", "bool", "bool"), "bool[2]");
+  EXPECT_EQ(chosen("bool[2]", "bf16[2]", "f64"), "bf16[2]");
+  EXPECT_EQ(chosen("bool", "f64", "f64"), "f64");
   // Division and comparison.
   EXPECT_EQ(of("i64[2]", "i64[2]", "div"), "i64[2]");
   EXPECT_EQ(of("i64[2]", "i64[2]", "truediv"), "f32[2]");
