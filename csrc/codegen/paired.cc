@@ -123,4 +123,41 @@ const Element* TermOfPart(NestBuilder& builder, const Paired& paired, const Accu
   return of_elements(elements.Apply(Prim::kMul, {sum, elements.Apply(Prim::kExp, {below})}));
 }
 
+void ReadOnce(NestBuilder& builder, Region& region, size_t first, size_t second) {
+  const auto paired = PairedOf(builder, region, first, second);
+  const auto is_exponential = [](const Paired& pair) { return pair.center == nullptr; };
+  if (!paired || std::ranges::any_of(*paired, is_exponential)) return;
+  fusion::ElementBuilder& elements = builder.nest().elements;
+  ir::ExprPool& pool = builder.nest().exprs;
+  // The head is cut from the longest loop.
+  Phase head;
+  head.loops = region.phases[first].loops;
+  const auto longest = std::ranges::max_element(
+      head.loops, {}, [&](const Loop& loop) { return builder.facts().ValueOf(loop.end).value_or(0); });
+  const auto count_of = [&](DType dtype) {
+    const ir::Expr* trips = pool.Const(1);
+    for (const Loop& loop : head.loops) trips = pool.Mul(trips, loop.end);
+    return elements.Convert(dtype, elements.Extent(trips));
+  };
+  const std::vector<Accumulator> sums = region.phases[first].accumulators;
+  std::vector<Accumulator> squares = region.phases[second].accumulators;
+  std::vector<const Element*> counts;
+  for (const Accumulator& accumulator : squares) counts.push_back(count_of(accumulator.dtype));
+  longest->end = pool.CeilDiv(longest->end, pool.Const(kHeads));
+  for (size_t k = 0; k < squares.size(); ++k) {
+    const Paired& pair = (*paired)[k];
+    const Accumulator& sum = sums[pair.first];
+    Deviations of_all = DeviationsOfPart(builder, sum, count_of(squares[k].dtype), counts[k]);
+    head.accumulators.push_back(of_all.head);
+    std::vector<Accumulator>& together = region.phases[first].accumulators;
+    together.insert(together.end(), std::begin(of_all.shifted), std::end(of_all.shifted));
+    const Element* own = elements.MakeLoad(sum.value, builder.RowIndex(sum.value));
+    squares[k].body = TermOfPart(builder, pair, squares[k], own, of_all.result, counts[k]);
+  }
+  // Of what is left to add there is one term.
+  region.phases[second].accumulators = std::move(squares);
+  region.phases[second].loops = {{builder.NewVariable(), pool.Const(0), pool.Const(1)}};
+  region.phases.insert(region.phases.begin() + static_cast<std::ptrdiff_t>(first), std::move(head));
+}
+
 }  // namespace hir::codegen

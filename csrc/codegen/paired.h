@@ -21,6 +21,8 @@
 
 namespace hir::codegen {
 
+constexpr int64_t kHeads = 16;  // Of a part: the mean of one is what its deviations are taken from.
+
 struct Paired {
   size_t first = 0;                         // The accumulator of the first phase that it reads.
   const fusion::Element* center = nullptr;  // That its body has deviations from; null: it is a sum of exponentials.
@@ -43,5 +45,9 @@ Deviations DeviationsOfPart(NestBuilder& builder, const Accumulator& first, cons
 const fusion::Element* TermOfPart(NestBuilder& builder, const Paired& paired, const Accumulator& second,
                                   const fusion::Element* first_part, const fusion::Element* second_part,
                                   const fusion::Element* count);
+
+// Phases `first` and `second` of a region that reads its range in one piece: deviations are of the whole range as of
+// one part. Nothing changes where a pair is one of exponentials.
+void ReadOnce(NestBuilder& builder, Region& region, size_t first, size_t second);
 
 }  // namespace hir::codegen

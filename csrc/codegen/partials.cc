@@ -31,12 +31,12 @@ constexpr int64_t kTripsOfUnknown = 65536;
 // On a GPU, along rows: what 128 threads read with one vector of 8 each. And parts begin at such multiples.
 constexpr int64_t kShortestPart = 1024;
 constexpr int64_t kPartUnit = 64;
+constexpr int64_t kUnitsOfPiece = 4;
 // Along columns: 16 rows of threads with 8 vectors each.
 constexpr int64_t kShortestPartOfColumns = 128;
 constexpr int64_t kRowElementCost = 8;  // Of what is computed once a row, in instructions: a division, a function.
 constexpr size_t kRowElementsMax = 8;
 constexpr int64_t kElementsAbreast = 64;  // Eight vectors of float32 with AVX2.
-constexpr int64_t kHeads = 16;            // Of a part: the mean of one is what its deviations are taken from.
 // The longest part that softmax along columns reads twice: each of a GPU's threads has 4 vectors of it, and a core's
 // cache has 1000 columns.
 constexpr int64_t kPartOfColumnsAgain = 256;
@@ -130,6 +130,18 @@ bool TakesRowsAbreast(NestBuilder& builder) {
          facts.AtLeast(rows, walks.long_trips, true);
 }
 
+void ReadPairsOnce(NestBuilder& builder, Region& region) {
+  const Walks walks = WalksOf(builder.target());
+  if (walks.far_again == 0 || ReducesInnermost(builder)) return;
+  for (size_t p = 0; p + 1 < region.phases.size(); ++p) {
+    const Phase& phase = region.phases[p];
+    if (phase.loops.empty() || phase.accumulators.empty() || region.phases[p + 1].accumulators.empty()) continue;
+    if (!PairedOf(builder, region, p, p + 1)) continue;
+    const ir::Expr* trips = LongestOf(builder.nest().exprs, region, {p});
+    if (builder.facts().AtLeast(trips, walks.far_again, true)) ReadOnce(builder, region, p, p + 1);
+  }
+}
+
 std::vector<size_t> ReducingPhases(const Region& region) {
   std::vector<size_t> phases;
   for (size_t p = 0; p < region.phases.size(); ++p) {
@@ -172,8 +184,11 @@ PartsLaunch::Cut PartsLaunch::CutOf(const Together& phases) {
   if (phases.second && IsReadTwice(builder_, region_, phases))
     parts = pool.Max(parts, pool.Min(pool.CeilDiv(trips, pool.Const(longest)), steps));
   const ir::Expr* length = pool.CeilDiv(steps, parts);
-  if (walks.has_parts_by_size && along_rows && phase.loops.size() == 1) {
-    const ir::Expr* unit = pool.Const(kPartUnit);
+  const ir::Expr* unit = pool.Const(kPartUnit);
+  // Of pieces of rows each begins a vector; that they are a little longer must not leave many fewer of them.
+  const bool is_long =
+      length->IsConst() && length->value >= kUnitsOfPiece * kPartUnit && number + 1 == phase.loops.size();
+  if (walks.has_parts_by_size && along_rows && (phase.loops.size() == 1 || is_long)) {
     length = pool.Mul(unit, pool.CeilDiv(length, unit));
   }
   return {number, parts, length, abreast};

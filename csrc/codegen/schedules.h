@@ -28,6 +28,9 @@ Region MakeReductionRegion(NestBuilder& builder);
 
 // partials.cc: whether the region has too few rows to keep a machine busy, and can be computed in several launches.
 bool WantsParts(NestBuilder& builder, const Region& region);
+// Reads a range once for sums and for squares of deviations from their mean, where the second reading would be of
+// memory.
+void ReadPairsOnce(NestBuilder& builder, Region& region);
 // The phases that accumulate, in their order.
 std::vector<size_t> ReducingPhases(const Region& region);
 // A phase that is reduced in parts, and one that is reduced in the same parts (paired.h).

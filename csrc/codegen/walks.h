@@ -38,6 +38,7 @@ struct Walks {
   // Fewer columns that are kept, side by side, are no vectors: rows of them are taken several abreast. 0: never.
   int64_t short_columns = 0;
   int64_t long_part_again = 0;     // Elements of a part, read twice, that are still near the second time.
+  int64_t far_again = 0;           // Rows of columns that are neither held nor near the second time; 0: all are.
   bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
 
   // Rows in order (inner_outer.cc).

@@ -63,6 +63,18 @@ bool HaveSameLoops(const Region& region) {
   return true;
 }
 
+// Whether all phases that loop over `variable` do it from the same element to the same.
+bool HaveSameBounds(const Region& region, int variable) {
+  const Loop* first = nullptr;
+  for (const Phase& phase : region.phases) {
+    const auto loop = std::ranges::find(phase.loops, variable, &Loop::variable);
+    if (loop == phase.loops.end()) continue;
+    if (first == nullptr) first = &*loop;
+    if (loop->begin != first->begin || loop->end != first->end) return false;
+  }
+  return true;
+}
+
 int RoundToWarps(int64_t threads) { return static_cast<int>((threads + 31) / 32 * 32); }
 
 // Threads of a short row, of which a warp has several: as many as it has vectors, and as a rest may have elements.
@@ -289,7 +301,7 @@ void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Sched
   s.vectors = rows.nv;
   const int registers = ChooseThreads(rows, s);
   // How long a row is must not depend on which it is, and each phase must walk it alike.
-  s.can_hold = s.lanes > 1 && !rows.are_parts && !HasNested(region);
+  s.can_hold = s.lanes > 1 && !rows.are_parts && !HasNested(region) && HaveSameBounds(region, s.vector);
   s.held = s.held && s.can_hold;
   s.keep = s.keep && s.lanes > 1;
   if (s.held) {
