@@ -25,8 +25,11 @@ constexpr int kColumnThreads = 512;
 constexpr int kThreadsOfTwo = 2 * kColumnThreads;  // Of the CTAs of a multiprocessor, for whom there are registers.
 constexpr int kWidth = 32;
 constexpr int kWidthMin = 8;
-constexpr int kWidthMinInCache = 2;  // 32 bytes, a sector.
+constexpr int kWidthOfScalars = 128;
+constexpr int64_t kWidthsOfLongRow = 4;  // As many widths are a long row.
+constexpr int kWidthMinInCache = 2;      // 32 bytes, a sector.
 constexpr int kThreadsOfShortRows = 128;
+constexpr int64_t kElementsAtOnce = 16;
 constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
 constexpr int64_t kBytesInFlight = 16 * kVectorsInFlight;
@@ -91,8 +94,11 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
   Blocks blocks = BlocksOf(em, region, plan, s.vector);
   blocks.is_long = blocks.vectors > 1 && trips * blocks.vectors >= kLongTrips * kColumnThreads;
-  s.width = kWidth;
-  const int width_min = s.adds_parts && s.lanes > 1 ? kWidthMinInCache : kWidthMin;
+  // Of long rows that are read by elements, as many as fill lines of memory.
+  const bool by_elements = s.lanes == 1 && !s.adds_parts && blocks.vectors >= kWidthsOfLongRow * kWidthOfScalars;
+  const int wider = by_elements ? kWidthOfScalars / kWidth : 1;
+  s.width = kWidth * wider;
+  const int width_min = s.adds_parts && s.lanes > 1 ? kWidthMinInCache : kWidthMin * wider;
   while (trips >= kLongTrips && s.width > width_min && blocks.Of(s.width) < blocks.enough) s.width /= 2;
   const bool is_constant = column->end->IsConst() && std::ranges::all_of(region.phases, [&](const Phase& phase) {
                              return IsConstant(em.indices.TripsOf(phase.loops));
@@ -156,8 +162,14 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   s.threads = s.width;
   s.unroll = kVectorsInFlight / 2;
   int64_t longest = 0;
-  for (const Phase& phase : region.phases)
-    longest = std::max(longest, SizeOf(em.indices.TripsOf(phase.loops), plan.sizes, kUnknown));
+  bool is_known = true;
+  for (const Phase& phase : region.phases) {
+    const ir::Expr* trips = em.indices.TripsOf(phase.loops);
+    longest = std::max(longest, SizeOf(trips, plan.sizes, kUnknown));
+    is_known = is_known && trips->IsConst();
+  }
+  // A row of known length is one step, without a loop: what several phases read is loaded once.
+  if (is_known && longest > 1 && longest * s.lanes <= kElementsAtOnce) s.unroll = static_cast<int>(longest);
   s.ahead = s.lanes == 1 && longest >= s.unroll;
   s.ctas_per_sm = kThreadsOfTwo / s.threads;
   s.items_per_cta = int64_t{s.width} * s.lanes;
@@ -181,12 +193,18 @@ void EmitReading(Emitter& em, const Phase& phase, const Schedule& s, Held& held)
   }
   const std::string count = em.code.NewName("n");
   em.code.Line("const ix ", count, " = live ? ", em.indices.Text(em.indices.TripsOf(phase.loops)), " : 0;");
+  const ir::Expr* all = em.indices.TripsOf(phase.loops);
+  const int unroll =
+      all->IsConst() && !s.held ? static_cast<int>(std::clamp<int64_t>(all->value, 1, s.unroll)) : s.unroll;
+  const bool is_single = height == 1 && !s.held && all->IsConst(unroll);
   const Walk walk = {.start = "y",
                      .step = height,
                      .count = count,
-                     .unroll = s.unroll,
+                     .unroll = unroll,
                      .rolled = s.rolled,
                      .is_whole = s.held,
+                     .is_exact = is_single,
+                     .is_single = is_single,
                      .reading = s.stream ? Values::Reading::kLast : Values::Reading::kPlain,
                      .ahead = s.ahead};
   Held* keep = s.held ? &held : nullptr;

@@ -228,10 +228,16 @@ int ChooseThreads(const Rows& rows, Schedule& s) {
   if (s.lanes == 1) {
     // A warp a row, which no other waits for, with all of the row on its way at once.
     const bool by_warp = nv <= 64 || (is_constant && !few && nv <= int64_t{kWarp} * kScalarsInFlight);
-    const int width = by_warp ? (is_constant ? GroupOf(short_row, 4) : kWarp) : nv <= 512 ? 128 : 256;
+    // Where few rows are long, as many threads as there are; and of long rows each has several elements on their way.
+    const bool is_long = nv >= int64_t{kScalarsInFlight} * kThreadsOfGroups;
+    const int of_row = nv <= 512 ? 128 : few && is_long ? 1024 : 256;
+    const int width = by_warp ? (is_constant ? GroupOf(short_row, 4) : kWarp) : of_row;
     s.rows = by_warp ? kThreadsOfGroups / width : 1;
     s.threads = s.rows * width;
-    s.unroll = by_warp && is_constant ? static_cast<int>((nv + width - 1) / width) : 1;
+    s.unroll = by_warp && is_constant ? static_cast<int>((nv + width - 1) / width)
+               : by_warp || !is_long  ? 1
+                                      : static_cast<int>(std::clamp<int64_t>(nv / width, 1, kScalarsInFlight));
+    if (!is_constant && s.unroll > 1) s.unroll = kScalarsInFlight;
     s.ahead = s.unroll > 1;
     s.ctas_per_sm = 1;
   } else if (nv <= (is_constant ? 128 : 64)) {  // 16384 x 1000: a row of 64 threads a CTA is 3 % faster than 4 rows.
