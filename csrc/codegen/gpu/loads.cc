@@ -69,11 +69,12 @@ const ir::Expr* Loads::RowOffset(const Region& region, int variable) {
     for (const Element* arg : e->args) self(self, arg);
     if (e->kind == Element::Kind::kLoad && places_.IsInMemory(e)) count(places_.OffsetOf({e, 0}));
   };
+  const bool is_of_grid = std::ranges::find(region.grid, variable, &Loop::variable) != region.grid.end();
   for (const Phase& phase : region.phases) {
     for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
     for (const Store& store : phase.stores) {
       visit(visit, store.value);
-      if (!phase.loops.empty()) count(places_.OffsetOf(store.tensor, store.index));
+      if (!phase.loops.empty() || is_of_grid) count(places_.OffsetOf(store.tensor, store.index));
     }
   }
   const auto most = std::ranges::max_element(counts, {}, &std::pair<const ir::Expr*, int>::second);

@@ -75,41 +75,34 @@ bool ReadsWhole(Emitter& em, const Region& region) {
   return std::ranges::any_of(RootsOf(region.phases[0]), [&](const auto* root) { return reads(reads, root); });
 }
 
-// Behind the last of `count` vectors, fewer elements than one has: a thread each, of the CTA that would have the next.
-void EmitRest(Emitter& em, const Region& region, const Schedule& s, const ir::Expr* count) {
-  ir::ExprPool& pool = em.pool;
-  const Loop& loop = region.grid[0];
-  const ir::Expr* unit = pool.FloorDiv(count, pool.Const(int64_t{s.threads} * s.unroll));
-  em.vector.Clear();
-  const std::string at = em.code.NewName("r");
-  const std::string end = em.indices.Text(pool.Import(loop.end)), last = em.indices.Text(unit);
-  const std::string first = em.indices.Text(pool.Mul(count, pool.Const(s.lanes)));
-  em.code.Open();
-  em.code.Define(loop.variable, at);
-  em.lanes.Body({}, {}, region.phases[0].stores);
-  const std::string body = em.code.Close();
-  em.code.Line("const ix ", at, " = ", first, " + t;\nif (unit == ", last, " && ", at, " < ", end, ") {\n", body, "}");
-}
-
-// Elements of one row a CTA: with sizes that are symbols a division is as long as many an op.
+// Elements of one row a CTA: with sizes that are symbols a division is as long as many an op, and rows begin anywhere.
 const ir::Expr* EmitInRows(Emitter& em, const Region& region, const Schedule& s, std::span<const Loop> loops) {
   ir::ExprPool& pool = em.pool;
-  const std::span<const Loop> outer = loops.first(loops.size() - 1), inner = loops.last(1);
+  const std::span<const Loop> outer = loops.first(loops.size() - 1);
+  const Loop& row = loops.back();
   const int items = s.threads * s.unroll;
-  const ir::Expr* blocks = pool.CeilDiv(em.indices.TripsOf(inner), pool.Const(items));
+  // By the vectors that the longest row may have.
+  const ir::Expr* vectors = pool.CeilDiv(pool.Import(row.end), pool.Const(s.lanes));
+  const ir::Expr* blocks = pool.CeilDiv(vectors, pool.Const(items));
   const std::string by = em.indices.Text(pool.Max(blocks, pool.Const(1)));
   em.code.Line("const ix block = (ix)unit % ", by, ", item = (ix)unit / ", by, ";");
   em.code.Open();
   em.indices.Decode(outer, "item");
+  Loop inner = row;
+  inner.begin = FirstVector(em, row, s);
+  const std::string count = em.code.NewName("n");
+  em.code.Line("const ix ", count, " = ", em.indices.Text(em.indices.TripsOf(std::span(&inner, 1))), ";");
   const Walk walk = {.start = Cat("block * ", items, " + t"),
                      .step = s.threads,
-                     .count = em.indices.Text(em.indices.TripsOf(inner)),
+                     .count = count,
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = true};
-  EmitWalk(em, walk, inner, {}, {}, nullptr, [&] { em.lanes.Body({}, {}, region.phases[0].stores); });
-  const std::string body = em.code.Close();
-  em.code.Line("{\n", body, "}");
+  const auto body = [&] { em.lanes.Body({}, {}, region.phases[0].stores); };
+  EmitWalk(em, walk, std::span(&inner, 1), {}, {}, nullptr, body);
+  if (s.is_ragged) EmitRest(em, row, s, "t", "block == 0", body);
+  const std::string text = em.code.Close();
+  em.code.Line("{\n", text, "}");
   return pool.Mul(em.indices.TripsOf(outer), blocks);
 }
 
@@ -126,6 +119,11 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
   }
   schedule.items_per_cta = int64_t{schedule.threads} * schedule.unroll * schedule.lanes;
   const std::vector<Loop> loops = WithLast(region.grid, schedule.vector);
+  schedule.in_rows = schedule.is_skewed;
+  if (schedule.in_rows) {
+    schedule.is_exact = false;
+    return;
+  }
   if (schedule.lanes == 1 && loops.size() > 1) {
     const int64_t row = SizeOf(loops.back().end, plan.sizes, 0);
     schedule.in_rows = row >= kItemsOfRows * schedule.items_per_cta;
@@ -151,8 +149,14 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
 const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule& s) {
   em.vector.Set(s.vector, s.lanes);
   em.vector.SetRagged(s.is_ragged);
+  if (s.is_skewed) em.vector.SetSkew(em.loads.RowOffset(region, s.vector));
   const std::vector<Loop> loops = InOrderOfLoads(em, region, s);
-  if (s.in_rows) return EmitInRows(em, region, s, loops);
+  if (s.in_rows) {
+    const ir::Expr* units = EmitInRows(em, region, s, loops);
+    em.vector.SetRagged(false);
+    em.vector.SetSkew(nullptr);
+    return units;
+  }
   const ir::Expr* count = em.indices.TripsOf(loops);
   const int64_t vectors = int64_t{s.threads} * s.unroll;
   const std::string first = em.code.NewName("k");
@@ -167,7 +171,10 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
   em.vector.SetRagged(false);
   if (!s.is_ragged) return em.pool.CeilDiv(count, em.pool.Const(vectors));
   const ir::Expr* end = em.pool.Import(loops[0].end);
-  if (!em.pool.Mod(end, em.pool.Const(s.lanes))->IsConst(0)) EmitRest(em, region, s, count);
+  // By threads of the CTA that would have the next vector.
+  const ir::Expr* last = em.pool.FloorDiv(count, em.pool.Const(vectors));
+  EmitRest(em, region.grid[0], s, "t", Cat("unit == ", em.indices.Text(last)),
+           [&] { em.lanes.Body({}, {}, region.phases[0].stores); });
   return em.pool.CeilDiv(end, em.pool.Const(vectors * s.lanes));
 }
 

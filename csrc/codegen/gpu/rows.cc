@@ -403,7 +403,7 @@ class RowsEmitter {
     if (reading.keep != nullptr)
       em_.conditions.Require(
           Cat(em_.arguments.SymbolText(em_.indices.TripsOf(reading.loops)), " <= ", s_.unroll * width_));
-    reading.loops.back().begin = FirstVector(reading.loops.back());
+    reading.loops.back().begin = FirstVector(em_, reading.loops.back(), s_);
     const std::string count = code_.NewName("n");
     const ir::Expr* trips = em_.indices.TripsOf(reading.loops);
     code_.Line("const ix ", count, " = live ? ", em_.indices.Text(trips), " : 0;");
@@ -424,40 +424,8 @@ class RowsEmitter {
     return reading;
   }
 
-  // Where the vectors of a row begin.
-  const ir::Expr* FirstVector(const Loop& loop) {
-    ir::ExprPool& pool = em_.pool;
-    const ir::Expr* begin = pool.Import(loop.begin);
-    if (em_.vector.skew() == nullptr || loop.variable != s_.vector) return begin;
-    const ir::Expr* lanes = pool.Const(s_.lanes);
-    const ir::Expr* beyond = pool.Mod(pool.Add(em_.vector.skew(), begin), lanes);
-    return pool.Add(begin, pool.Mod(pool.Sub(lanes, beyond), lanes));
-  }
-
-  // In front of the vectors of a row and behind them, fewer elements than one has: a thread each, which runs body().
-  void Rest(const Loop& loop, const std::function<void()>& body) {
-    ir::ExprPool& pool = em_.pool;
-    const ir::Expr *begin = pool.Import(loop.begin), *end = pool.Import(loop.end), *first = FirstVector(loop);
-    const ir::Expr* none = pool.Const(0);
-    const ir::Expr* before = pool.Min(pool.Sub(first, begin), pool.Max(pool.Sub(end, begin), none));
-    const ir::Expr* trips = pool.Max(pool.Sub(end, first), none);
-    const ir::Expr* behind = pool.Mod(trips, pool.Const(s_.lanes));
-    const ir::Expr* count = pool.Add(before, behind);
-    if (count->IsConst(0)) return;
-    em_.vector.Clear();
-    const std::string at = code_.NewName("r");
-    std::string place = Cat(em_.indices.Text(pool.Sub(pool.Add(first, trips), behind)), " + w");
-    if (!before->IsConst(0)) {
-      const std::string head = em_.indices.Text(before);
-      place = Cat("w < ", head, " ? ", em_.indices.Text(begin), " + w : ", place, " - ", head);
-    }
-    const std::string number = em_.indices.Text(count);
-    code_.Open();
-    code_.Define(loop.variable, at);
-    body();
-    const std::string inside = code_.Close();
-    code_.Line("const ix ", at, " = ", place, ";\nif (live && w < ", number, ") {\n", inside, "}");
-  }
+  // What vectors leave of a row: a thread each, which runs body().
+  void Rest(const Loop& loop, const std::function<void()>& body) { EmitRest(em_, loop, s_, "w", "live", body); }
 
   // The loads in front of a phase. Those of all phases stand in front of the first where a schedule loads early.
   std::vector<const Element*> LoadsOf(const Phase& phase) {

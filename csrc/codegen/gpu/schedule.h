@@ -32,16 +32,19 @@ struct Schedule {
   int lanes = 1;    // Elements of a vector.
   // kPointwise, kRows: vectors need not divide the one loop there is; threads of their own compute what they leave.
   bool is_ragged = false;
-  // kRows, and ragged: rows begin anywhere, and threads of their own compute what is in front of the first vector, too.
+  // kRows, kPointwise in rows; ragged: rows begin anywhere, and threads of their own compute what is in front of the
+  // first vector, too.
   bool is_skewed = false;
   bool in_rows =
-      false;          // kPointwise: a CTA's items are of one row, so that all loops but the innermost are divided once.
-  int across = -1;    // kTransposed, kTiled: the variable along which stores are contiguous.
-  int threads = 128;  // Of a CTA.
-  int rows = 1;       // kRows: rows of a CTA.
-  int width = 32;     // kColumns: threads along the columns; kTiled: elements along `vector`.
-  int unroll = 1;     // Vectors loaded before the first is used; kRows: held in registers when `held`.
-  bool held = false;  // A row is read once.
+      false;        // kPointwise: a CTA's items are of one row, so that all loops but the innermost are divided once.
+  int across = -1;  // kTransposed, kTiled: the variable along which stores are contiguous.
+  int lanes_across = 1;   // kTiled: elements of a vector along that.
+  int threads = 128;      // Of a CTA.
+  int rows = 1;           // kRows: rows of a CTA.
+  int width = 32;         // kColumns: threads along the columns; kTiled: elements along `vector`.
+  int height = 1;         // kTiled: elements along `across`.
+  int unroll = 1;         // Vectors loaded before the first is used; kRows: held in registers when `held`.
+  bool held = false;      // A row is read once.
   bool can_hold = false;  // All rows are as long, and of vectors.
   bool early = false;     // With the first row comes what all rows read alike.
   bool ahead = false;     // Without vectors, too, all elements of a step are loaded before the first is used.
@@ -81,8 +84,11 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
+// Whether the tiles of kTransposed are as good as full, and are enough: where they are not, smaller ones are faster.
+bool FillsTransposed(const LoopNest& nest, const Region& region, const KernelPlan& plan, int along, int across);
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);
-void ChooseTiled(const LoopNest& nest, const Region& region, const KernelPlan& plan, Schedule& schedule);
+// False: it does not fit. Of the schedule, `vector` and `across` are set.
+bool ChooseTiled(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 
 // Write what CTA `unit` of a region does, into the function `em` is in. Return how many units there are.
@@ -145,5 +151,12 @@ struct Stage {
 void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std::span<const Loop> outer,
                 const std::vector<const fusion::Element*>& roots, Held* held, std::span<const Stage> stages);
 std::vector<const fusion::Element*> RootsOf(const Phase& phase);
+
+// Where the vectors along a row begin: where memory's do, by the skew.
+const ir::Expr* FirstVector(Emitter& em, const Loop& loop, const Schedule& schedule);
+// In front of the vectors of a row and behind them, fewer elements than one has: where `condition` holds body() for
+// each, by the thread whose number `thread` is.
+void EmitRest(Emitter& em, const Loop& loop, const Schedule& schedule, const std::string& thread,
+              const std::string& condition, const std::function<void()>& body);
 
 }  // namespace hir::codegen::gpu

@@ -8,6 +8,7 @@
 // Bytes: each operand once; 16 KiB of tile a CTA, 4 CTAs a multiprocessor: 2048 threads with at least 32 bytes each.
 #include <algorithm>
 
+#include "csrc/base/checked.h"
 #include "csrc/codegen/gpu/schedule.h"
 
 namespace hir::codegen::gpu {
@@ -18,7 +19,24 @@ namespace {
 constexpr int kTransposedThreads = 512;
 constexpr int kWords = 64;
 constexpr int kVectors = 8;
+constexpr double kFilled = 0.75;
 }  // namespace
+
+bool FillsTransposed(const LoopNest& nest, const Region& region, const KernelPlan& plan, int along, int across) {
+  const int64_t bytes = DTypeBytes(nest.tensors[static_cast<size_t>(region.phases[0].stores[0].tensor)].dtype);
+  double filled = 1;
+  int64_t tiles = 1;
+  for (const Loop& loop : region.grid) {
+    const int64_t extent = SizeOf(loop.end, plan.sizes, kUnknown);
+    const int64_t side = loop.variable == along    ? kVectors * 16 / bytes
+                         : loop.variable == across ? kWords * 4 / bytes
+                                                   : 1;
+    const int64_t count = base::CeilDiv(extent, side);
+    filled *= static_cast<double>(extent) / static_cast<double>(count * side);
+    tiles *= std::min<int64_t>(count, kUnknown);
+  }
+  return filled >= kFilled && tiles >= plan.target.multiprocessors;
+}
 
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& s) {
   s.kind = Schedule::Kind::kTransposed;

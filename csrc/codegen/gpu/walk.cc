@@ -195,6 +195,41 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std:
   step.Emit(stages);
 }
 
+const ir::Expr* FirstVector(Emitter& em, const Loop& loop, const Schedule& s) {
+  ir::ExprPool& pool = em.pool;
+  const ir::Expr* begin = pool.Import(loop.begin);
+  if (em.vector.skew() == nullptr || loop.variable != s.vector) return begin;
+  const ir::Expr* lanes = pool.Const(s.lanes);
+  const ir::Expr* beyond = pool.Mod(pool.Add(em.vector.skew(), begin), lanes);
+  return pool.Add(begin, pool.Mod(pool.Sub(lanes, beyond), lanes));
+}
+
+void EmitRest(Emitter& em, const Loop& loop, const Schedule& s, const std::string& thread, const std::string& condition,
+              const std::function<void()>& body) {
+  ir::ExprPool& pool = em.pool;
+  const ir::Expr *begin = pool.Import(loop.begin), *end = pool.Import(loop.end), *first = FirstVector(em, loop, s);
+  const ir::Expr* none = pool.Const(0);
+  const ir::Expr* before = pool.Min(pool.Sub(first, begin), pool.Max(pool.Sub(end, begin), none));
+  const ir::Expr* trips = pool.Max(pool.Sub(end, first), none);
+  const ir::Expr* behind = pool.Mod(trips, pool.Const(s.lanes));
+  const ir::Expr* count = pool.Add(before, behind);
+  if (count->IsConst(0)) return;
+  em.vector.Clear();
+  const std::string at = em.code.NewName("r");
+  std::string place = Cat(em.indices.Text(pool.Sub(pool.Add(first, trips), behind)), " + ", thread);
+  if (!before->IsConst(0)) {
+    const std::string head = em.indices.Text(before);
+    place = Cat(thread, " < ", head, " ? ", em.indices.Text(begin), " + ", thread, " : ", place, " - ", head);
+  }
+  const std::string number = em.indices.Text(count);
+  em.code.Open();
+  em.code.Define(loop.variable, at);
+  body();
+  const std::string inside = em.code.Close();
+  em.code.Line("const ix ", at, " = ", place, ";\nif (", condition, " && ", thread, " < ", number, ") {\n", inside,
+               "}");
+}
+
 void KeepPacks(Scopes& code, std::span<const std::pair<Access, std::string>> arrays, int count) {
   for (const auto& [access, name] : arrays)
     code.Line("#pragma unroll\nfor (int u = 0; u < ", count, "; ++u) keep(", name, "[u]);");

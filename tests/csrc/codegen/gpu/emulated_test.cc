@@ -260,6 +260,90 @@ TEST(Emulated, Tiled) {
   programs.Check();
 }
 
+// Long rows that no vector divides: each row's vectors begin where memory's do, and what lies otherwise is read across
+// them. Of any size and of one; results of two types lie in two ways.
+TEST(Emulated, PointwiseRowsThatBeginAnywhere) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(18);
+  for (const auto& [n, m] : {std::pair{5, 4097}, {3, 2051}, {4, 6002}, {1, 3333}, {7, 2048}}) {
+    for (const bool is_symbol : {false, true}) {
+      const std::string rows = is_symbol ? "i0" : Cat(n), columns = is_symbol ? "i1" : Cat(m);
+      for (const std::string type : {"bf16", "f32"}) {
+        programs.Add(
+            Cat("fusion @f(%x: ", type, "[", rows, ", ", columns, "], %b: ", type, "[", columns, "], %w: f32[", rows,
+                R"(, 1]) {
+          %a = add(%x, %b)
+          %s = sigmoid(%a)
+          %y = mul(%s, %w)
+          %f = cast(%y) {dtype=f32}
+          return %y, %f
+        })"),
+            {{"i0", n}, {"i1", m}});
+      }
+      programs.Add(Cat("fusion @f(%x: bf16[", rows, ", ", columns, "], %b: f32[", columns, R"(]) {
+        %p = pad(%x) {widths=[3, 0, 0, 0], value=0.5}
+        %q = slice(%p) {start=[0, 0], end=[)",
+                       rows, ", ", columns, R"(], strides=[1, 1]}
+        %a = mul(%q, %x)
+        %y = add(%a, %b)
+        return %y
+      })"),
+                   {{"i0", n}, {"i1", m}});
+    }
+  }
+  programs.Check();
+}
+
+// Vectors on both sides, on one and on none; short axes that are a side as a whole; results that lie either way.
+TEST(Emulated, TiledInVectors) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(16);
+  for (const auto& [n, m] : {std::pair{36, 68}, {20, 301}, {515, 12}, {2, 1000}, {1001, 3}, {4, 1028}, {6, 250}}) {
+    const std::string turned = Cat("[3, ", m, ", ", n, "]"), straight = Cat("[3, ", n, ", ", m, "]");
+    for (const std::string type : {"bf16", "f32", "f64", "bool"}) {
+      programs.Add(Cat("fusion @f(%x: ", type, straight, ", %b: ", type, turned, R"() {
+        %t = permute(%x) {dims=[0, 2, 1]}
+        %a = maximum(%t, %b)
+        return %a
+      })"),
+                   {});
+    }
+    // The second result lies as the input, which a row of weights and a column of them vary along.
+    programs.Add(Cat("fusion @f(%x: bf16", straight, ", %w: f32[", m, "], %v: bf16[", n, R"(, 1]) {
+      %s = sigmoid(%x)
+      %a = mul(%s, %w)
+      %c = add(%a, %v)
+      %t = permute(%c) {dims=[0, 2, 1]}
+      %e = exp(%t)
+      return %e, %a, %t
+    })"),
+                 {});
+    // And with operands that lie as the first does.
+    programs.Add(Cat("fusion @f(%x: f32", straight, ", %b: f32", turned, R"() {
+      %s = tanh(%x)
+      %t = permute(%s) {dims=[0, 2, 1]}
+      %a = add(%t, %b)
+      return %a, %s
+    })"),
+                 {});
+    // Made of both: no part of it is stored as the input lies.
+    programs.Add(Cat("fusion @f(%x: f32", straight, ", %b: f32", turned, R"() {
+      %t = permute(%x) {dims=[0, 2, 1]}
+      %a = add(%t, %b)
+      %u = permute(%a) {dims=[0, 2, 1]}
+      return %a, %u
+    })"),
+                 {});
+    programs.Add(R"(fusion @f(%x: bf16[i0, i1]) {
+      %n = neg(%x)
+      %t = permute(%n) {dims=[1, 0]}
+      return %t, %n
+    })",
+                 {{"i0", n}, {"i1", m}});
+  }
+  programs.Check();
+}
+
 TEST(Emulated, Reductions) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(4);
@@ -424,6 +508,29 @@ TEST(Emulated, VariancesInParts) {
                        "  return %y, %v\n}"),
                    {{"i0", n}});
     }
+  }
+  programs.Check();
+}
+
+// Columns too many for parts, and rows too many for registers: sums and squares of deviations from their mean in one
+// reading, in vectors and not. The mean is far from 0.
+TEST(Emulated, VariancesInOneReading) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(17);
+  for (const auto& [n, m] : {std::pair{800, 8704}, {777, 8715}}) {
+    programs.Add(Cat("fusion @f(%x: bf16[", n, ", ", m, R"(]) {
+      %k = constant() {value=100.0, dtype=f64}
+      %f = cast(%x) {dtype=f32}
+      %h = add(%f, %k)
+      %v = var(%h) {axes=[0], correction=1, keepdim=true}
+      %m = mean(%h) {axes=[0], keepdim=true}
+      %d = sub(%h, %m)
+      %r = rsqrt(%v)
+      %y = mul(%d, %r)
+      %z = cast(%y) {dtype=bf16}
+      return %z, %v, %m
+    })"),
+                 {});
   }
   programs.Check();
 }

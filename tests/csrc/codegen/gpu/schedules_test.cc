@@ -69,7 +69,7 @@ TEST(Schedules, ReshapedRowsAreReadInVectors) {
 TEST(Schedules, TranspositionsOfOddExtentsAreTiled) {
   const std::string program = "%x: f32[i0, i1]) {\n  %y = permute(%x) {dims=[1, 0]}\n  return %y\n";
   EXPECT_EQ(MadeOf(program, {{"i0", 1001}, {"i1", 205}}).schedules, Schedules{"tiled of 1"});
-  EXPECT_EQ(MadeOf(program, {{"i0", 1024}, {"i1", 256}}).schedules, Schedules{"transposed of 4"});
+  EXPECT_EQ(MadeOf(program, {{"i0", 2048}, {"i1", 256}}).schedules, Schedules{"transposed of 4"});
   EXPECT_EQ(MadeOf(program, {{"i0", 1001}, {"i1", 3}}).schedules, Schedules{"pointwise of 1"});
 }
 
@@ -78,7 +78,17 @@ TEST(Schedules, TilesBesideInputsThatLieAsOutputs) {
   EXPECT_EQ(MadeOf("%x: f32[571, 256], %a: f32[256, 571], %b: f32[256, 571]) {\n  %t = permute(%x) {dims=[1, 0]}\n"
                    "  %c = add(%t, %a)\n  %y = add(%c, %b)\n  return %y\n")
                 .schedules,
-            Schedules{"tiled of 1"});
+            Schedules{"tiled of 4"});
+}
+
+// The result that lies as the input is stored in front of the barrier, and short axes are a side of the tile.
+TEST(Schedules, TilesBesideOutputsThatLieAsInputs) {
+  EXPECT_EQ(
+      MadeOf("%x: f32[24, 100001]) {\n  %n = neg(%x)\n  %t = permute(%n) {dims=[1, 0]}\n  return %t, %n\n").schedules,
+      Schedules{"tiled of 1"});
+  EXPECT_EQ(
+      MadeOf("%x: f32[4, 100000]) {\n  %n = neg(%x)\n  %t = permute(%n) {dims=[1, 0]}\n  return %t, %n\n").schedules,
+      Schedules{"tiled of 4"});
 }
 
 TEST(Schedules, ShortRowsHaveAThreadEach) {
@@ -151,7 +161,8 @@ TEST(Schedules, KnownSizesSayWhichVectorsThereAre) {
   EXPECT_EQ(MadeOf(program, {{"i0", 64}, {"i1", 4096}}).schedules, Schedules{"pointwise of 8"});
   EXPECT_EQ(MadeOf(program, {{"i0", 64}, {"i1", 4100}}).schedules, Schedules{"pointwise of 4"});
   const Made odd = MadeOf(program, {{"i0", 64}, {"i1", 4097}});
-  EXPECT_EQ(odd.schedules, Schedules{"pointwise of 1"});
+  EXPECT_EQ(odd.schedules, Schedules{"pointwise of 8"});
+  EXPECT_NE(odd.text.find("ldu<16>"), std::string::npos);
   EXPECT_NE(odd.text.find("const ix block"), std::string::npos);  // Rows, so that nothing is divided for each element.
 }
 
