@@ -96,15 +96,20 @@ codegen::Sizes LeastShared(const ir::Graph& program) {
     for (const ir::Axis& axis : param->type->axes) ir::CollectSymbols(axis.extent, symbols);
   }
   for (const std::string_view symbol : symbols) least.emplace(symbol, 2);
-  for (const ir::Value* param : program.params) {
-    const std::span<const ir::Axis> axes = param->type->axes;
+  const auto keep_apart = [&](const ir::Value& value) {
+    if (value.type->kind != ir::TypeKind::kTensor) return;
+    const std::vector<ir::Axis> axes = ir::ValueAxes(*value.type);
     // Indices are mostly of tokens, as many as a prompt has: no plan for each of those counts.
-    if (axes.size() < 2 || !IsFloat(param->type->dtype)) continue;
-    const std::span<const int64_t> order = param->stride_order;
+    if (axes.size() < 2 || !IsFloat(value.type->dtype)) return;
+    const std::span<const int64_t> order = value.stride_order;
     const size_t innermost = order.empty() ? axes.size() - 1 : std::ranges::min_element(order) - order.begin();
     const ir::Expr* extent = axes[innermost].extent;
-    if (extent->kind == ir::ExprKind::kSymbol) least[std::string(extent->symbol)] = kNarrow + 1;
-  }
+    if (extent->kind != ir::ExprKind::kSymbol) return;
+    const auto of_input = least.find(std::string(extent->symbol));
+    if (of_input != least.end()) of_input->second = kNarrow + 1;
+  };
+  for (const ir::Value* param : program.params) keep_apart(*param);
+  for (const ir::Output& output : program.outputs) keep_apart(*output.value);
   return least;
 }
 

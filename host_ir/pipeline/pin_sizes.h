@@ -12,8 +12,8 @@ namespace hir::host {
 
 // By symbol of an input's shape the least of its sizes, above 0, that share a plan; smaller ones are constants of
 // plans of their own. That is 2: by a batch of one axes lie side by side in memory that others keep apart. It is
-// kNarrow + 1 for the innermost axis of a tensor of floats: how many elements such a row has says what a vector is,
-// and which threads read it.
+// kNarrow + 1 for the innermost axis of an input or output of floats: how many elements such a row has says what a
+// vector is, and which threads read it.
 constexpr int64_t kNarrow = 16;
 codegen::Sizes LeastShared(const ir::Graph& program);
 

@@ -28,28 +28,34 @@ TEST(PinSizes, OnesAreConstants) {
 }
 
 TEST(PinSizes, OthersAreNot) {
-  for (const codegen::Sizes& sizes : {codegen::Sizes{}, codegen::Sizes{{"i0", 2}, {"i1", 0}, {"i2", 20}}}) {
+  for (const codegen::Sizes& sizes : {codegen::Sizes{}, codegen::Sizes{{"i0", 17}, {"i1", 0}, {"i2", 20}}}) {
     const auto plan = PlanFor(sizes);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     EXPECT_TRUE(plan->pinned.empty());
   }
 }
 
-// Memory runs through rows of i2 of the first, of i0 of the second.
+// Memory runs through rows of i2, of an input that lies the other way round through rows of i0.
 TEST(PinSizes, FewElementsOfARowAreConstant) {
-  constexpr const char* kOrdered = R"(fusion @f(%x: f32[i0, i1, i2] {stride_order(0, 1, 2)}) {
+  constexpr const char* kStraight = R"(fusion @f(%x: f32[i0, i1, i2]) {
   %y = neg(%x)
   return %y
 })";
-  const codegen::Sizes sizes = {{"i0", 16}, {"i1", 3}, {"i2", 16}};
-  for (const auto& [text, innermost] : {std::pair(kPermuted, "i2"), {kOrdered, "i0"}}) {
+  constexpr const char* kOrdered =
+      R"(fusion @f(%x: f32[i0, i1, i2] {stride_order(2, 1, 0)}, %w: f32[i0, i1, i2] {stride_order(0, 1, 2)}) {
+  %y = add(%x, %w)
+  return %y
+})";
+  const codegen::Sizes sizes = {{"i0", 16}, {"i1", 3}, {"i2", 16}}, both = {{"i0", 16}, {"i2", 16}};
+  for (const auto& [text, pinned] :
+       {std::pair(kStraight, codegen::Sizes{{"i2", 16}}), {kOrdered, both}, {kPermuted, both}}) {
     const auto plan = PlanFor(sizes, text);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    EXPECT_EQ(plan->pinned, (codegen::Sizes{{innermost, 16}}));
-    EXPECT_EQ(plan->least_shared.at(innermost), 17);
+    EXPECT_EQ(plan->pinned, pinned) << text;
+    EXPECT_EQ(plan->least_shared.at("i2"), 17);
     EXPECT_EQ(plan->least_shared.at("i1"), 2);
   }
-  const auto more = PlanFor({{"i0", 16}, {"i1", 3}, {"i2", 17}});
+  const auto more = PlanFor({{"i0", 17}, {"i1", 3}, {"i2", 17}});
   ASSERT_TRUE(more.ok()) << more.status().ToString();
   EXPECT_TRUE(more->pinned.empty());
 }
