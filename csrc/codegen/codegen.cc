@@ -253,6 +253,7 @@ Result<KernelPlan> Plan(const segment::GroupView& group, const std::string& name
       HIR_TRY(PlanInParts(group, classes, structure, name, strides, builder, region, plan));
       return plan;
     }
+    InlineShortReductions(builder, region);
     ReadPairsOnce(builder, region);
     if (!region.phases.empty()) AddRegion(builder, std::move(region));
   }

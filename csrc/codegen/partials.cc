@@ -54,13 +54,6 @@ size_t LoopToCut(NestBuilder& builder, const Phase& phase, int64_t parts) {
   return longest;
 }
 
-// Whether memory is contiguous along the reduced axes.
-bool ReducesInnermost(const NestBuilder& builder) {
-  const Reduction& reduction = builder.structure().reductions.front();
-  const std::vector<int> domain = DomainInMemory(builder.group(), builder.classes(), reduction);
-  return !domain.empty() && std::ranges::find(reduction.reduced, domain.back()) != reduction.reduced.end();
-}
-
 // Grid items; where rows are contiguous, a block of them is one.
 const ir::Expr* BlocksOf(NestBuilder& builder, const Region& region) {
   ir::ExprPool& pool = builder.nest().exprs;
@@ -92,6 +85,12 @@ const ir::Expr* LongestOf(ir::ExprPool& pool, const Region& region, const std::v
 }
 
 }  // namespace
+
+bool ReducesInnermost(const NestBuilder& builder) {
+  const Reduction& reduction = builder.structure().reductions.front();
+  const std::vector<int> domain = DomainInMemory(builder.group(), builder.classes(), reduction);
+  return !domain.empty() && std::ranges::find(reduction.reduced, domain.back()) != reduction.reduced.end();
+}
 
 bool WantsParts(NestBuilder& builder, const Region& region) {
   const std::vector<size_t> reducing = ReducingPhases(region);

@@ -26,7 +26,13 @@ bool TakesRowsAbreast(NestBuilder& builder);
 // decision about vectors.
 Region MakeReductionRegion(NestBuilder& builder);
 
-// partials.cc: whether the region has too few rows to keep a machine busy, and can be computed in several launches.
+// short_reductions.cc: reductions of a few elements that do not lie side by side become part of what reads them, where
+// all of the region's are such.
+void InlineShortReductions(NestBuilder& builder, Region& region);
+
+// partials.cc: whether memory is contiguous along the reduced axes.
+bool ReducesInnermost(const NestBuilder& builder);
+// Whether the region has too few rows to keep a machine busy, and can be computed in several launches.
 bool WantsParts(NestBuilder& builder, const Region& region);
 // Reads a range once for sums and for squares of deviations from their mean, where the second reading would be of
 // memory.

@@ -44,6 +44,7 @@ Walks OfMultiprocessors(int count) {
           .long_row_alone = 8192,
           .long_part_again = 8192,
           .far_again = 769,  // Of fewer a CTA's threads hold all in registers.
+          .inlined_trips = 4,
           .has_parts_by_size = true,
           .rows_min = 4,
           .has_strided_parts = true,

@@ -39,6 +39,7 @@ struct Walks {
   int64_t short_columns = 0;
   int64_t long_part_again = 0;     // Elements of a part, read twice, that are still near the second time.
   int64_t far_again = 0;           // Rows of columns that are neither held nor near the second time; 0: all are.
+  int64_t inlined_trips = 0;       // Reductions of so many elements are part of what reads them; 0: none.
   bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
 
   // Rows in order (inner_outer.cc).

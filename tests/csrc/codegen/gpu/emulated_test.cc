@@ -512,6 +512,35 @@ TEST(Emulated, VariancesInParts) {
   programs.Check();
 }
 
+// Reductions of two to four elements that do not lie side by side are part of what reads them.
+TEST(Emulated, ShortReductionsOfPlanes) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(19);
+  for (const auto& [n, k, m] : {std::tuple{30, 2, 517}, {7, 3, 2048}, {5, 4, 64}, {3, 1, 9}, {40, 2, 2051}}) {
+    for (const std::string type : {"f32", "bf16"}) {
+      programs.Add(Cat("fusion @f(%x: ", type, "[", n, ", ", k, ", i0], %w: f32[i0]) {", R"(
+        %f = cast(%x) {dtype=f32}
+        %m = mean(%f) {axes=[1], keepdim=true}
+        %d = sub(%f, %m)
+        %q = mul(%d, %d)
+        %v = sum(%q) {axes=[1], keepdim=false, dtype=null}
+        %g = max(%x) {axes=[1], keepdim=false, dtype=null}
+        %y = mul(%v, %w)
+        return %y, %g
+      })"),
+                   {{"i0", m}});
+      programs.Add(Cat("fusion @f(%x: ", type, "[", n, ", ", k, ", 2, ", m, R"(]) {
+        %s = cast(%x) {dtype=f32}
+        %y = sum(%s) {axes=[1, 2], keepdim=false, dtype=null}
+        %c = cast(%y) {dtype=bf16}
+        return %c
+      })"),
+                   {});
+    }
+  }
+  programs.Check();
+}
+
 // Columns too many for parts, and rows too many for registers: sums and squares of deviations from their mean in one
 // reading, in vectors and not. The mean is far from 0.
 TEST(Emulated, VariancesInOneReading) {
