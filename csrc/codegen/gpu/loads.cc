@@ -52,29 +52,29 @@ std::vector<Access> Loads::Vectors(const std::vector<const Element*>& roots, int
 
 const ir::Expr* Loads::RowOffset(const Region& region, int variable) {
   std::vector<std::pair<const ir::Expr*, int>> counts;
-  const auto count = [&](const Places::Offset& offset) {
+  const auto count = [&](const Places::Offset& offset, int weight) {
     const auto split = offset.data.empty() ? math_.Split(offset.affine, variable) : std::nullopt;
     if (!split || !split->stride->IsConst(1) || !dependences_.HasAny(dependences_.VarsOf(split->base), region.grid))
       return;
     const auto known = std::ranges::find(counts, split->base, &std::pair<const ir::Expr*, int>::first);
     if (known != counts.end()) {
-      ++known->second;
+      known->second += weight;
     } else {
-      counts.emplace_back(split->base, 1);
+      counts.emplace_back(split->base, weight);
     }
   };
   std::set<const Element*> seen;
   const auto visit = [&](const auto& self, const Element* e) -> void {
     if (!e->has_load || !seen.insert(e).second) return;
     for (const Element* arg : e->args) self(self, arg);
-    if (e->kind == Element::Kind::kLoad && places_.IsInMemory(e)) count(places_.OffsetOf({e, 0}));
+    if (e->kind == Element::Kind::kLoad && places_.IsInMemory(e)) count(places_.OffsetOf({e, 0}), 1);
   };
   const bool is_of_grid = std::ranges::find(region.grid, variable, &Loop::variable) != region.grid.end();
   for (const Phase& phase : region.phases) {
     for (const Accumulator& accumulator : phase.accumulators) visit(visit, accumulator.body);
     for (const Store& store : phase.stores) {
       visit(visit, store.value);
-      if (!phase.loops.empty() || is_of_grid) count(places_.OffsetOf(store.tensor, store.index));
+      if (!phase.loops.empty() || is_of_grid) count(places_.OffsetOf(store.tensor, store.index), 2);
     }
   }
   const auto most = std::ranges::max_element(counts, {}, &std::pair<const ir::Expr*, int>::second);

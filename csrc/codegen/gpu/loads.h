@@ -36,7 +36,7 @@ class Loads {
   std::vector<Access> Scalars(const std::vector<const Element*>& roots, std::span<const Loop> rows,
                               std::span<const Loop> columns);
   // The offset at which rows along `variable` begin in memory: that of most of the tensors of `region` that have one by
-  // its grid. Null: none has.
+  // its grid, those that are stored counting twice: across vectors there are loads alone. Null: none has.
   const ir::Expr* RowOffset(const Region& region, int variable);
   // The weight, in accesses, of all in `region` that does not fit vectors.
   int Misfits(const Region& region);

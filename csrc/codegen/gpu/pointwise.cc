@@ -75,6 +75,15 @@ bool ReadsWhole(Emitter& em, const Region& region) {
   return std::ranges::any_of(RootsOf(region.phases[0]), [&](const auto* root) { return reads(reads, root); });
 }
 
+// The loop over the vectors of a thread. Single elements are all loaded before the first is stored, which may lie where
+// the compiler cannot tell.
+void EmitVectors(Emitter& em, const Region& region, const Schedule& s, Walk walk, std::span<const Loop> loops) {
+  walk.ahead = s.lanes == 1 && s.unroll > 1 && !s.rolled;
+  const Phase& phase = region.phases[0];
+  const std::vector<const fusion::Element*> roots = walk.ahead ? RootsOf(phase) : std::vector<const fusion::Element*>();
+  EmitWalk(em, walk, loops, region.grid, roots, nullptr, [&] { em.lanes.Body({}, {}, phase.stores); });
+}
+
 // Elements of one row a CTA: with sizes that are symbols a division is as long as many an op, and rows begin anywhere.
 const ir::Expr* EmitInRows(Emitter& em, const Region& region, const Schedule& s, std::span<const Loop> loops) {
   ir::ExprPool& pool = em.pool;
@@ -98,9 +107,8 @@ const ir::Expr* EmitInRows(Emitter& em, const Region& region, const Schedule& s,
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = true};
-  const auto body = [&] { em.lanes.Body({}, {}, region.phases[0].stores); };
-  EmitWalk(em, walk, std::span(&inner, 1), {}, {}, nullptr, body);
-  if (s.is_ragged) EmitRest(em, row, s, "t", "block == 0", body);
+  EmitVectors(em, region, s, walk, std::span(&inner, 1));
+  if (s.is_ragged) EmitRest(em, row, s, "t", "block == 0", [&] { em.lanes.Body({}, {}, region.phases[0].stores); });
   const std::string text = em.code.Close();
   em.code.Line("{\n", text, "}");
   return pool.Mul(em.indices.TripsOf(outer), blocks);
@@ -167,7 +175,7 @@ const ir::Expr* EmitPointwise(Emitter& em, const Region& region, const Schedule&
                      .unroll = s.unroll,
                      .rolled = s.rolled,
                      .is_whole = true};
-  EmitWalk(em, walk, loops, {}, {}, nullptr, [&] { em.lanes.Body({}, {}, region.phases[0].stores); });
+  EmitVectors(em, region, s, walk, loops);
   em.vector.SetRagged(false);
   if (!s.is_ragged) return em.pool.CeilDiv(count, em.pool.Const(vectors));
   const ir::Expr* end = em.pool.Import(loops[0].end);

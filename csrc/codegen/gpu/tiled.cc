@@ -418,6 +418,17 @@ class Shape {
   double best_ = -1;
 };
 
+// No more than have a vector in each step.
+int ThreadsFor(const Schedule& s) {
+  int most = kWarp;
+  for (const int lanes : {s.lanes, s.lanes_across}) {
+    const int vectors = s.width * s.height / lanes;
+    const int steps = (vectors + kTileThreads - 1) / kTileThreads;
+    most = std::max(most, ((vectors + steps - 1) / steps + kWarp - 1) / kWarp * kWarp);
+  }
+  return most;
+}
+
 }  // namespace
 
 bool ChooseTiled(Emitter& em, const LoopNest& nest, const Region& region, const KernelPlan& plan, Schedule& s) {
@@ -436,9 +447,9 @@ bool ChooseTiled(Emitter& em, const LoopNest& nest, const Region& region, const 
     s.unroll = std::max({kEach, s.lanes, s.lanes_across});
     Shape(em, nest, region, plan, sides, s, int64_t{kTileThreads} * s.unroll).Choose(s);
     s.kind = Schedule::Kind::kTiled;
-    s.threads = kTileThreads;
+    s.threads = ThreadsFor(s);
     s.is_exact = false;
-    s.ctas_per_sm = kThreadsOfMultiprocessor / kTileThreads;
+    s.ctas_per_sm = kThreadsOfMultiprocessor / s.threads;
     s.items_per_cta = int64_t{s.width} * s.height;
     return true;
   }

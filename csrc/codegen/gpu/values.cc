@@ -112,6 +112,21 @@ std::vector<std::string> Values::ArgumentsOf(const Element* element, int guard) 
   return args;
 }
 
+namespace {
+
+// 1 + exp(x), by which sigmoid and silu divide: its reciprocal is as exact as the exponential.
+bool IsAtLeastOne(const Element* e) {
+  const auto is_prim = [](const Element* of, Prim prim) {
+    return of->kind == Element::Kind::kPrim && of->prim == prim;
+  };
+  if (!is_prim(e, Prim::kAdd)) return false;
+  const auto is_one = [](const Element* of) { return of->kind == Element::Kind::kFloat && of->number == 1; };
+  return (is_one(e->args[0]) && is_prim(e->args[1], Prim::kExp)) ||
+         (is_one(e->args[1]) && is_prim(e->args[0], Prim::kExp));
+}
+
+}  // namespace
+
 std::string Values::PrimValue(const Element* element, const Key& key, size_t level) {
   const int guard = key.guard;
   const std::string_view type = TypeText(element->dtype);
@@ -134,7 +149,9 @@ std::string Values::PrimValue(const Element* element, const Key& key, size_t lev
       return code_.Named(key, level, type, Cat(args[0], " * ", name));
     }
   }
-  return code_.Named(key, level, type, PrimText(element->prim, dtype, args, is_fast_));
+  const bool is_fast =
+      is_fast_ || (element->prim == Prim::kDiv && dtype == DType::kFloat32 && IsAtLeastOne(element->args[1]));
+  return code_.Named(key, level, type, PrimText(element->prim, dtype, args, is_fast));
 }
 
 std::string Values::GuardText(int guard) {
