@@ -27,6 +27,22 @@ int64_t Share(int64_t a, int64_t b, int64_t c) {
   return static_cast<int64_t>(std::min<__int128>(share, kMost));
 }
 
+// Parts of rows that are longer than a CTA holds are so many times as slow: they are read element by element, and their
+// sums are added up in a workspace. RMS norm backward of 10x32768 in three parts takes 0.163 ms on an H200, at 9 GB/s
+// each.
+constexpr int64_t kPartsOfLongRows = 16;
+
+// The elements of a vector along so many columns: 16 bytes of the narrowest, or as many as divide them.
+int64_t LanesOf(const segment::GroupView& group, int64_t columns) {
+  int64_t narrowest = 8;
+  for (const ir::Value* input : group.inputs) {
+    if (IsTensor(*input)) narrowest = std::min(narrowest, DTypeBytes(input->type->dtype));
+  }
+  int64_t lanes = std::min<int64_t>(16 / narrowest, 8);
+  while (lanes > 1 && columns % lanes != 0) lanes /= 2;
+  return lanes;
+}
+
 uint64_t BitOf(int phase) { return uint64_t{1} << std::min(phase, kOwnRegion - 1); }
 
 }  // namespace
@@ -64,8 +80,9 @@ void CostModel::InOrder(int64_t sums, Walk& walk) const {
   const int64_t parts = std::clamp<int64_t>(base::CeilDiv(walk.rows, std::max<int64_t>(walks_.rows_min, 1)), 1, most);
   walk.workspaces = Times(2 * kBytesOfSum * sums, Times(parts, walk.columns));
   walk.launches = sums > 0 ? 2 : 1;
-  walk.share_of = walks_.fast_parts * walks_.short_row;
-  walk.share = std::min(parts, walks_.fast_parts) * std::clamp<int64_t>(walk.columns, 1, walks_.short_row);
+  const int64_t fast_parts = walks_.fast_parts * (walk.is_near ? 1 : kPartsOfLongRows);
+  walk.share_of = fast_parts * walks_.short_row;
+  walk.share = std::min(parts, fast_parts) * std::clamp<int64_t>(walk.columns, 1, walks_.short_row);
   walk.least = Times(base::CeilDiv(walk.rows, parts), walks_.bytes_of_row);
 }
 
@@ -119,6 +136,8 @@ CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structu
   if (structure.columns.empty()) {
     RowByRow(group, structure, classes, walk);
   } else if (in_order > 0) {
+    const int64_t held = Times(walks_.held_vectors, LanesOf(group, walk.columns));
+    walk.is_near = held == 0 || walk.columns <= held;
     InOrder(in_order, walk);
   } else {
     const auto loops = std::ranges::count_if(structure.phase_loops, [](const auto& l) { return !l.empty(); });

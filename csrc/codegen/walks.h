@@ -57,6 +57,7 @@ struct Walks {
   int64_t fast_columns = 1;  // so many blocks of columns, of at least `columns_of_item`, which have more threads,
   int64_t columns_of_item = 1;
   int64_t fast_parts = 1;       // and so many parts of rows in order.
+  int64_t held_vectors = 0;     // Of rows in order, that are held while their sums are made; 0: any number.
   int64_t short_row = 1;        // Fewer columns of rows in order leave lanes idle.
   int64_t bytes_of_row = 0;     // In order: that pass through memory while a part goes through a row of one element.
   int64_t hoisted_max = 1;      // So many elements along the innermost axis compute once what they have in common.

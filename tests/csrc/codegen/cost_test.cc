@@ -141,6 +141,11 @@ TEST(Cost, FewRowsAndShortOnesTakeLonger) {
   EXPECT_GT(half_a_vector.idle, half_a_vector.bytes * 9 / 10);
   EXPECT_LT(half_a_vector.idle, half_a_vector.bytes * 11 / 10);
   EXPECT_GT(cost(kHopper, "51", "27810").idle, 0);
+  // Longer rows than a CTA holds, however many there are.
+  EXPECT_EQ(cost(kHopper, "4000", "8192").idle, 0);
+  const Cost long_rows = cost(kHopper, "4000", "32768");
+  EXPECT_GT(long_rows.idle, long_rows.bytes);
+  EXPECT_EQ(cost({}, "4000", "32768").idle, 0);
 }
 
 }  // namespace
