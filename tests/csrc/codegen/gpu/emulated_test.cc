@@ -341,6 +341,20 @@ TEST(Emulated, TiledInVectors) {
     })",
                  {{"i0", n}, {"i1", m}});
   }
+  for (const std::string type : {"bf16", "f32"}) {
+    programs.Add(Cat("fusion @f(%x: ", type, R"([70, 3, 11, 5]) {
+      %n = neg(%x)
+      %t = permute(%n) {dims=[3, 1, 2, 0]}
+      return %t
+    })"),
+                 {});
+    programs.Add(Cat("fusion @f(%x: ", type, R"([16, 33, 7, 4]) {
+      %n = neg(%x)
+      %t = permute(%n) {dims=[2, 3, 1, 0]}
+      return %t, %n
+    })"),
+                 {});
+  }
   programs.Check();
 }
 

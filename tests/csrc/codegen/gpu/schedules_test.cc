@@ -91,6 +91,15 @@ TEST(Schedules, TilesBesideOutputsThatLieAsInputs) {
       Schedules{"tiled of 4"});
 }
 
+// Short rows that lie apart: without tiles each is read from memory for each of its elements.
+TEST(Schedules, TilesOfShortRowsThatLieApart) {
+  const auto made = [](const char* shape, const char* dims) {
+    return MadeOf(base::Cat("%x: f32", shape, ") {\n  %t = permute(%x) {dims=", dims, "}\n  return %t\n")).schedules;
+  };
+  EXPECT_EQ(made("[210, 497, 723, 5]", "[3, 1, 2, 0]"), Schedules{"tiled of 1"});
+  EXPECT_EQ(made("[50000, 5]", "[1, 0]"), Schedules{"pointwise of 4"});
+}
+
 TEST(Schedules, ShortRowsHaveAThreadEach) {
   const std::string program = "%x: f32[i0, i1]) {\n  %y = sum(%x) {axes=[1], keepdim=false, dtype=null}\n  return %y\n";
   const Made few = MadeOf(program, {{"i0", 1 << 20}, {"i1", 10}});
