@@ -33,7 +33,6 @@ TEST(Promotion, FollowsPyTorch) {
   EXPECT_EQ(chosen("bool[2]", "i64", "i64"), "i64[2]");
   EXPECT_EQ(chosen("bool[2]", "bool", "bool"), "bool[2]");
   EXPECT_EQ(chosen("bool[2]", "bf16[2]", "f64"), "bf16[2]");
-  EXPECT_EQ(chosen("bool", "f64", "f64"), "f64");
   // Division and comparison.
   EXPECT_EQ(of("i64[2]", "i64[2]", "div"), "i64[2]");
   EXPECT_EQ(of("i64[2]", "i64[2]", "truediv"), "f32[2]");
