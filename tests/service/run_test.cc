@@ -383,7 +383,7 @@ TEST_F(Run, ExplainWithSizes) {
   (*request.mutable_sizes())["i0"] = 7;
   context = client.Context();
   ASSERT_EQ(Text(client.stub().Explain(context.get(), request, &reply)), "OK");  // Uneven blocks.
-  EXPECT_EQ(reply.explanation().communications(0).bytes_value(), 20);
+  EXPECT_EQ(reply.explanation().communications(0).bytes_value(), 80);
 }
 
 // As an upload of that shape is refused, and a run whose output is one.
