@@ -154,7 +154,7 @@ void ReadOnce(NestBuilder& builder, Region& region, size_t first, size_t second)
     const Element* own = elements.MakeLoad(sum.value, builder.RowIndex(sum.value));
     squares[k].body = TermOfPart(builder, pair, squares[k], own, of_all.result, counts[k]);
   }
-  // Of what is left to add there is one term.
+  // One term is left to add.
   region.phases[second].accumulators = std::move(squares);
   region.phases[second].loops = {{builder.NewVariable(), pool.Const(0), pool.Const(1)}};
   region.phases.insert(region.phases.begin() + static_cast<std::ptrdiff_t>(first), std::move(head));

@@ -184,7 +184,7 @@ PartsLaunch::Cut PartsLaunch::CutOf(const Together& phases) {
     parts = pool.Max(parts, pool.Min(pool.CeilDiv(trips, pool.Const(longest)), steps));
   const ir::Expr* length = pool.CeilDiv(steps, parts);
   const ir::Expr* unit = pool.Const(kPartUnit);
-  // Of pieces of rows each begins a vector; that they are a little longer must not leave many fewer of them.
+  // Each piece of a row begins a vector; that they are a little longer must not leave many fewer of them.
   const bool is_long =
       length->IsConst() && length->value >= kUnitsOfPiece * kPartUnit && number + 1 == phase.loops.size();
   if (walks.has_parts_by_size && along_rows && (phase.loops.size() == 1 || is_long)) {

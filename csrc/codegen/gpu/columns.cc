@@ -94,7 +94,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
   Blocks blocks = BlocksOf(em, region, plan, s.vector);
   blocks.is_long = blocks.vectors > 1 && trips * blocks.vectors >= kLongTrips * kColumnThreads;
-  // Of long rows that are read by elements, as many as fill lines of memory.
+  // Long rows that are read by elements: as many threads as fill lines of memory.
   const bool by_elements = s.lanes == 1 && !s.adds_parts && blocks.vectors >= kWidthsOfLongRow * kWidthOfScalars;
   const int wider = by_elements ? kWidthOfScalars / kWidth : 1;
   s.width = kWidth * wider;

@@ -424,7 +424,7 @@ class RowsEmitter {
     return reading;
   }
 
-  // What vectors leave of a row: a thread each, which runs body().
+  // A thread for each element that vectors leave of a row runs body().
   void Rest(const Loop& loop, const std::function<void()>& body) { EmitRest(em_, loop, s_, "w", "live", body); }
 
   // The loads in front of a phase. Those of all phases stand in front of the first where a schedule loads early.

@@ -40,7 +40,7 @@ class Sides {
  public:
   enum Bits : uint8_t { kTurned = 1, kStraight = 2 };
 
-  // Of tiles of `elements`.
+  // For tiles of `elements`.
   Sides(Emitter& em, const Region& region, const Schedule& s, int64_t elements) : em_(em), s_(s) {
     for (const Store& store : region.phases[0].stores) {
       if (LiesAlong(em.places.OffsetOf(store.tensor, store.index).affine, s.vector)) {
@@ -366,14 +366,14 @@ class Shape {
   }
 
  private:
-  // Of a tile: what lies side by side in memory.
+  // One axis of a tile, and how it lies in memory.
   struct Axis {
     int64_t extent = 1, bytes = 1;
     int64_t lanes = 1;
     bool is_constant = false;
     bool joins = false;  // Whole ones follow each other in memory.
 
-    // Of a tile with `side` of it, and as many `beside` it.
+    // Bytes that lie side by side where a tile has `side` of it, and as many `beside` it.
     int64_t Run(int64_t side, int64_t beside) const {
       const bool is_whole = joins && side == extent;
       return std::min(side, extent) * bytes * (is_whole ? beside : 1);
