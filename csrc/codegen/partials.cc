@@ -134,7 +134,10 @@ void ReadPairsOnce(NestBuilder& builder, Region& region) {
   if (walks.far_again == 0 || ReducesInnermost(builder)) return;
   for (size_t p = 0; p + 1 < region.phases.size(); ++p) {
     const Phase& phase = region.phases[p];
-    if (phase.loops.empty() || phase.accumulators.empty() || region.phases[p + 1].accumulators.empty()) continue;
+    const Phase& next = region.phases[p + 1];
+    if (phase.loops.empty() || phase.accumulators.empty() || next.accumulators.empty()) continue;
+    // What else goes over the range behind the first sum would still read it.
+    if (!next.stores.empty() || !next.nested.empty() || !phase.nested.empty()) continue;
     if (!PairedOf(builder, region, p, p + 1)) continue;
     const ir::Expr* trips = LongestOf(builder.nest().exprs, region, {p});
     if (builder.facts().AtLeast(trips, walks.far_again, true)) ReadOnce(builder, region, p, p + 1);

@@ -26,6 +26,11 @@ inline constexpr int64_t kShortRow = 16;
 
 inline constexpr int64_t kRowsThatPay = 64;
 
+// What a GPU's schedules hold in registers, of which costs and plans must know: rows of columns, in vectors
+// (gpu/columns.cc), and vectors of a row in order (gpu/carried.cc).
+inline constexpr int64_t kRowsHeld = 768;
+inline constexpr int64_t kVectorsOfRowHeld = 2048;
+
 struct Walks {
   // Reductions in parts (partials.cc). Items of a grid that give the device work, and fewer than which are too few:
   // neighbouring rows in one item, a block of them, count as one.

@@ -61,7 +61,7 @@ Result<PointwiseTypes> ApplyRule(TypeRule rule, std::span<ir::Value* const> oper
       return InvalidArgument(base::Cat("the condition %", operands[0]->name, " is ",
                                        DTypeName(operands[0]->type->dtype), "; it must be bool"));
     }
-    // Of two numbers there is a tensor as of a number beside a bool tensor.
+    // Two numbers that a bool tensor chooses from promote as a number beside it does.
     const auto is_tensor = [](const ir::Value* value) { return value->type->kind == ir::TypeKind::kTensor; };
     if (is_tensor(operands[1]) || is_tensor(operands[2])) promoted.erase(promoted.begin());
   }

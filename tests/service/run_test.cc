@@ -408,6 +408,26 @@ TEST_F(Run, SizesOfOneHavePlansOfTheirOwn) {
   }
 }
 
+// Rows of few elements are constants of plans of their own, on CPUs, too; longer ones share one.
+TEST_F(Run, NarrowRowsHavePlansOfTheirOwn) {
+  const std::string sums = Id(R"(fusion @narrow(%x: f32[i0, i1], %w: f32[i2]) {
+  %y = mul(%x, %w)
+  %s = sum(%y) {axes=[1], keepdim=true, dtype=null}
+  %d = sub(%y, %s)
+  return %d
+}
+)");
+  for (int i = 0; i < 2; ++i) {
+    for (const int64_t columns : {3, 40, 16, 17, 0, 1, 16, 200, 5}) {
+      const std::vector<float> ones(static_cast<size_t>(2 * columns), 1), twos(static_cast<size_t>(columns), 2);
+      const auto reply = client.Run(sums, {Put(ones, {2, columns}), Put(twos, {columns})}).reply;
+      const std::vector<float> wanted(static_cast<size_t>(2 * columns), 2 - 2 * static_cast<float>(columns));
+      ASSERT_EQ(reply.outputs_size(), 1) << columns;
+      EXPECT_EQ(Values(reply.outputs(0)), wanted) << columns;
+    }
+  }
+}
+
 TEST_F(Run, ExplainWithSizesThatNoTensorHas) {
   const auto explain = [&](const char* text, const std::map<std::string, int64_t>& sizes) {
     pb::ExplainRequest request;

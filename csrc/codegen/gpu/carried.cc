@@ -36,12 +36,14 @@ namespace {
 
 constexpr int64_t kUnknownCarried = 1024;
 constexpr int kBulkStages = 3;
-constexpr int64_t kBytesAhead = 40 << 10;      // Of a multiprocessor, by copies; more is slower.
-constexpr int64_t kCopiedRow = 256;            // Vectors of 16 bytes.
-constexpr int kVectorsMax = 4;                 // That a thread holds of a row.
-constexpr int64_t kStaticBytesMax = 44 << 10;  // Of a CTA's ring; 48 KiB are static in all.
-constexpr int64_t kOtherBytes = 2 << 10;       // Of a CTA, beside its ring.
-constexpr int kSumsMax = 16;                   // Of warps, that each thread adds up alone.
+constexpr int64_t kBytesAhead = 40 << 10;  // Of a multiprocessor, by copies; more is slower.
+constexpr int64_t kCopiedRow = 256;        // Vectors of 16 bytes.
+constexpr int kVectorsMax = 4;             // That a thread holds of a row.
+constexpr int kThreadsMax = 512;
+static_assert(kVectorsMax * kThreadsMax == kVectorsOfRowHeld);  // As costs take it.
+constexpr int64_t kStaticBytesMax = 44 << 10;                   // Of a CTA's ring; 48 KiB are static in all.
+constexpr int64_t kOtherBytes = 2 << 10;                        // Of a CTA, beside its ring.
+constexpr int kSumsMax = 16;                                    // Of warps, that each thread adds up alone.
 
 std::vector<Loop> ColumnsOf(const Region& region, const Schedule& s) {
   std::vector<Loop> columns;
@@ -727,8 +729,7 @@ void ChooseCarried(Emitter& em, const Region& region, const KernelPlan& plan, Sc
       std::ranges::find_if(kBlocksOfRowsOfAnySize, [&](const BlocksOfRow& row) { return length >= row.elements; });
   s.ctas_per_sm = is_constant ? static_cast<int>(std::clamp<int64_t>((parts + processors - 1) / processors, 1, 16))
                               : static_cast<int>(by_length->blocks);
-  const int64_t threads_max = s.ctas_per_sm == 1    ? 512
-                              : s.ctas_per_sm <= 2  ? 512
+  const int64_t threads_max = s.ctas_per_sm <= 2    ? kThreadsMax
                               : s.ctas_per_sm <= 4  ? 256
                               : s.ctas_per_sm <= 5  ? 128
                               : s.ctas_per_sm <= 10 ? 64

@@ -15,6 +15,7 @@
 
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
+#include "csrc/codegen/walks.h"
 
 namespace hir::codegen::gpu {
 
@@ -35,7 +36,8 @@ constexpr int kVectorsInFlight = 8;
 constexpr int64_t kBytesInFlight = 16 * kVectorsInFlight;
 constexpr int64_t kBytesOfNarrow = 32768;  // Of a CTA: half of what it has on its way in vectors of 16 bytes.
 constexpr int kVectorsHeld = 12;           // Of 4 registers each.
-constexpr int64_t kFewSteps = 4;           // Of a thread: behind more of them latencies are hidden.
+static_assert(kColumnThreads / kWidthMin * kVectorsHeld == kRowsHeld);  // As plans and costs take it.
+constexpr int64_t kFewSteps = 4;  // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.
 struct Blocks {

@@ -40,6 +40,7 @@ DEV float fminn(float a, float b) { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f
 DEV float fast_ex2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 DEV float fast_tanh(float x) { float r; asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 DEV float fast_rcp(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+DEV float full_div(float a, float b) { float r; asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 DEV u32 pick(u32 a, u32 b, u32 s) { return __byte_perm(a, b, s); }
 DEV float down_f32(double x) { return __double2float_rz(x); }
 DEV int f2i(float x) { return __float2int_rz(x); }

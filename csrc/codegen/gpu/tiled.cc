@@ -2,10 +2,10 @@
 // allow, single elements where they allow none, so that no extent has to be a multiple of anything.
 //
 // A tile is 1024 elements, 2048 where a vector has 8; its sides are those that leave least of it empty and of memory's
-// sectors unused: a short axis is a side as a whole. Each of 256 threads loads vectors along the inputs, computes what
-// depends on those alone, leaves it in shared memory, and after one barrier computes the rest along the outputs:
-// operands that lie as the outputs are read as they lie. Outputs that lie as the inputs are stored in front of the
-// barrier. A row of the tile has one element more than it shows: neighbours of a column are in other banks.
+// sectors unused: a short axis is a side as a whole. Each of at most 256 threads loads vectors along the inputs,
+// computes what depends on those alone, leaves it in shared memory, and after one barrier computes the rest along the
+// outputs: operands that lie as the outputs are read as they lie. Outputs that lie as the inputs are stored in front
+// of the barrier. A row of the tile has one element more than it shows: neighbours of a column are in other banks.
 //
 // Bytes: each operand once, in runs of a side. All loads of a thread are on their way before the first is used: beyond
 // the edges of a tensor the last element is loaded again, as a load under a condition waits for those before it. That

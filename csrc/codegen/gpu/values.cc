@@ -114,7 +114,7 @@ std::vector<std::string> Values::ArgumentsOf(const Element* element, int guard) 
 
 namespace {
 
-// 1 + exp(x), by which sigmoid and silu divide: its reciprocal is as exact as the exponential.
+// 1 + exp(x), by which sigmoid and silu divide: two units of error are no more than the exponential has.
 bool IsAtLeastOne(const Element* e) {
   const auto is_prim = [](const Element* of, Prim prim) {
     return of->kind == Element::Kind::kPrim && of->prim == prim;
@@ -149,9 +149,9 @@ std::string Values::PrimValue(const Element* element, const Key& key, size_t lev
       return code_.Named(key, level, type, Cat(args[0], " * ", name));
     }
   }
-  const bool is_fast =
-      is_fast_ || (element->prim == Prim::kDiv && dtype == DType::kFloat32 && IsAtLeastOne(element->args[1]));
-  return code_.Named(key, level, type, PrimText(element->prim, dtype, args, is_fast));
+  if (!is_fast_ && element->prim == Prim::kDiv && dtype == DType::kFloat32 && IsAtLeastOne(element->args[1]))
+    return code_.Named(key, level, type, Cat("full_div(", args[0], ", ", args[1], ")"));
+  return code_.Named(key, level, type, PrimText(element->prim, dtype, args, is_fast_));
 }
 
 std::string Values::GuardText(int guard) {

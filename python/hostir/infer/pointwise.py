@@ -31,7 +31,7 @@ def _types(rule: str, operands: tuple[tuple[str, bool], ...]) -> tuple[str, str]
         return None
     if rule == "select" and operands[0][0] != "bool":
         return None
-    # Of two numbers there is a tensor as of a number beside a bool tensor.
+    # Two numbers that a bool tensor chooses from promote as a number beside it does.
     of_tensors = rule == "select" and any(is_tensor for _, is_tensor in operands[1:])
     common = promoted(operands[1:] if of_tensors else operands)
     if rule == "float" and common not in FLOATS:

@@ -575,6 +575,14 @@ TEST(Emulated, VariancesInOneReading) {
     })"),
                  {});
   }
+  // Another result of the same range that no sum is in.
+  programs.Add(R"(fusion @f(%x: f32[790, 8576]) {
+    %v = var(%x) {axes=[0], correction=0, keepdim=false}
+    %g = max(%x) {axes=[0], keepdim=true, dtype=null}
+    %d = sub(%x, %g)
+    return %v, %d
+  })",
+               {});
   programs.Check();
 }
 

@@ -136,6 +136,7 @@ DEV float fminn(float a, float b) { return a != a || a < b ? a : b; }
 DEV float fast_ex2(float x) { return exp2f(x); }
 DEV float fast_tanh(float x) { return tanhf(x); }
 DEV float fast_rcp(float x) { return 1.0f / x; }
+DEV float full_div(float a, float b) { return a / b; }
 // What CUDA has and C lacks, by bisection.
 DEV double erfcinv(double x) {
   if (!(x >= 0 && x <= 2)) return NAN;
