@@ -1,7 +1,9 @@
 #include "csrc/segment/sink_reshapes.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,25 +23,32 @@ using ir::Value;
 
 bool IsStretched(const Axis& axis) { return axis.kind == ir::AxisKind::kBroadcast && !axis.extent->IsConst(1); }
 
-// How many axes each of the result joins, of a reshape that joins neighbours and does nothing else. Else empty.
-std::vector<size_t> JoinedAxes(const Op& op) {
+// How many axes of the one side each of the other stands for, of a reshape that joins neighbours, or splits them, and
+// does nothing else. Else empty.
+std::vector<size_t> CountsOf(const Op& op, bool splits) {
   if (fusion::CodeOf(op) != FusionOp::kReshape) return {};
-  const std::vector<Axis> axes = ir::ValueAxes(*op.operands[0]->type);
-  const std::vector<Axis> joined = ir::ValueAxes(*op.results[0]->type);
+  std::vector<Axis> axes = ir::ValueAxes(*op.operands[0]->type);
+  std::vector<Axis> joined = ir::ValueAxes(*op.results[0]->type);
+  if (splits) std::swap(axes, joined);
   if (joined.size() >= axes.size()) return {};
   if (std::ranges::any_of(axes, IsStretched) || std::ranges::any_of(joined, IsStretched)) return {};
+  const std::array<AxisRelation, 2> relations =
+      splits ? std::array{AxisRelation::kSplitOuter, AxisRelation::kSplitInner}
+             : std::array{AxisRelation::kMergedOuter, AxisRelation::kMergedInner};
   std::vector<size_t> counts(joined.size());
   for (const fusion::AxisLink& link : fusion::AxesOf(op)) {
-    const bool joins = link.relation == AxisRelation::kSame || link.relation == AxisRelation::kMergedOuter ||
-                       link.relation == AxisRelation::kMergedInner;
-    if (!joins) return {};
-    ++counts[static_cast<size_t>(link.result_axis)];
+    if (link.relation != AxisRelation::kSame && std::ranges::find(relations, link.relation) == relations.end())
+      return {};
+    ++counts[static_cast<size_t>(splits ? link.operand_axis : link.result_axis)];
   }
   size_t all = 0;
   for (const size_t count : counts) all += count;
   const bool whole = all == axes.size() && std::ranges::find(counts, size_t{0}) == counts.end();
   return whole ? counts : std::vector<size_t>();
 }
+
+std::vector<size_t> JoinedAxes(const Op& op) { return CountsOf(op, false); }
+std::vector<size_t> SplitAxes(const Op& op) { return CountsOf(op, true); }
 
 // In whose operands each element lies where it does in the result.
 bool KeepsPlaces(const Op& op) {
@@ -87,6 +96,9 @@ class Sinking {
       Op* const next = op->next;
       if (MayReduceSource(*op)) {
         HIR_ASSIGN(op, ReduceSource(op));
+      }
+      if (MaySplitSource(*op)) {
+        HIR_ASSIGN(op, SplitSource(op));
       }
       Value* const reshaped = Sinkable(*op);
       if (reshaped == nullptr) {
@@ -159,6 +171,58 @@ class Sinking {
     return last;
   }
 
+  // Whether `op` splits axes, for a reduction, of what a pointwise op makes for nobody else and the program returns.
+  bool MaySplitSource(const Op& op) {
+    const Op* const maker = fusion::CodeOf(op) == FusionOp::kReshape ? op.operands[0]->def : nullptr;
+    if (maker == nullptr || SplitAxes(op).empty() || !returned_.contains(op.operands[0]) || !KeepsPlaces(*maker))
+      return false;
+    const std::vector<Axis> axes = ir::ValueAxes(*op.operands[0]->type);
+    return ReadersOf(op.operands[0]).size() == 1 && !reduced_.Has(op.operands[0]) &&
+           AreOnOneMesh(*op.operands[0], *op.results[0]) && IsReduced(op.results[0]) &&
+           std::ranges::all_of(maker->operands, [&](const Value* each) { return FitsInto(*each, axes); });
+  }
+
+  // Whether a reduction needs it, past pure ops.
+  bool IsReduced(const Value* value) {
+    if (leads_.empty()) {
+      for (const Op* op = graph_.body.last; op != nullptr; op = op->prev) {
+        const auto leads = [&](const Value* result) { return leads_.contains(result); };
+        if (op->info->effects == ir::kPure && (Reduces(*op) || std::ranges::any_of(op->results, leads)))
+          leads_.insert(op->operands.begin(), op->operands.end());
+      }
+    }
+    return leads_.contains(value);
+  }
+
+  // The op that makes the source, in the place of `op`, of operands that are split. The source is what that joins.
+  Result<Op*> SplitSource(Op* op) {
+    Value* const source = op->operands[0];
+    Op* const maker = source->def;
+    const std::vector<size_t> counts = SplitAxes(*op);
+    const std::vector<Axis> axes = ir::ValueAxes(*op->results[0]->type);
+    ir::Builder builder(graph_, graph_.body, op);
+    std::unordered_map<const Value*, Value*> values;
+    for (Value* operand : maker->operands) {
+      if (!values.contains(operand)) values[operand] = SplitAs(builder, operand, counts, axes, op->results[0]->layout);
+    }
+    HIR_ASSIGN(Op * copy, ir::CloneOp(*maker, builder, values));
+    // Both values keep their names and their readers.
+    std::vector<const ir::Expr*> shape;
+    for (const Axis& axis : ir::ValueAxes(*source->type)) shape.push_back(axis.extent);
+    Op* const join = Reshaped(builder, op->results[0], shape, source->layout)->def;
+    std::swap(op->results[0]->def, copy->results[0]->def);
+    std::swap(op->results[0], copy->results[0]);
+    std::swap(source->def, join->results[0]->def);
+    std::swap(maker->results[0], join->results[0]);
+    uses_[source].clear();
+    uses_[copy->results[0]].push_back(join);
+    for (Value* operand : maker->operands) std::erase(uses_[operand], maker);
+    for (Value* operand : copy->operands) uses_[operand].push_back(copy);
+    graph_.body.Erase(op);
+    graph_.body.Erase(maker);
+    return copy;
+  }
+
   // On the mesh of `layout`, if there is one.
   Value* WithLayout(Value* value, const ir::Layout* layout) {
     if (layout == nullptr) return value;
@@ -217,19 +281,7 @@ class Sinking {
     std::unordered_map<const Value*, Value*> values;
     for (Value* operand : op->operands) {
       if (values.contains(operand)) continue;
-      values[operand] = operand == reshaped ? source : operand;
-      if (operand == reshaped || !IsTensor(*operand)) continue;
-      std::vector<const ir::Expr*> shape;
-      size_t at = 0;
-      const std::vector<Axis> own = ir::ValueAxes(*operand->type);
-      for (size_t i = 0; i < own.size(); ++i) {
-        for (size_t k = 0; k < counts[i]; ++k, ++at) {
-          const bool is_one = own[i].kind == ir::AxisKind::kBroadcast;
-          shape.push_back(is_one ? graph_.exprs().Const(1) : axes[at].extent);
-        }
-      }
-      Value* const joined = IsJoined(*operand, shape, source->layout) ? operand->def->operands[0] : nullptr;
-      values[operand] = joined != nullptr ? joined : Split(builder, operand, shape, source->layout);
+      values[operand] = operand == reshaped ? source : SplitAs(builder, operand, counts, axes, source->layout);
     }
     HIR_ASSIGN(Op * copy, ir::CloneOp(*op, builder, values));
     copy->results[0]->layout = source->layout;
@@ -263,6 +315,22 @@ class Sinking {
       graph_.body.Erase(reshape);
     }
     return {};
+  }
+
+  // `operand` with each of its axes split into so many, which are `axes`; itself, where it is no tensor.
+  Value* SplitAs(ir::Builder& builder, Value* operand, const std::vector<size_t>& counts, const std::vector<Axis>& axes,
+                 const ir::Layout* layout) {
+    if (!IsTensor(*operand)) return operand;
+    std::vector<const ir::Expr*> shape;
+    size_t at = 0;
+    const std::vector<Axis> own = ir::ValueAxes(*operand->type);
+    for (size_t i = 0; i < own.size(); ++i) {
+      for (size_t k = 0; k < counts[i]; ++k, ++at) {
+        const bool is_one = own[i].kind == ir::AxisKind::kBroadcast;
+        shape.push_back(is_one ? graph_.exprs().Const(1) : axes[at].extent);
+      }
+    }
+    return IsJoined(*operand, shape, layout) ? operand->def->operands[0] : Split(builder, operand, shape, layout);
   }
 
   // Whether `value` is a tensor of `shape`, on the mesh of `layout`, with neighbouring axes joined.
@@ -303,6 +371,7 @@ class Sinking {
   std::unordered_map<const Value*, std::vector<std::pair<std::vector<const ir::Expr*>, Value*>>> split_;
   std::unordered_set<const Value*> returned_;
   std::unordered_map<const Value*, bool> takes_source_;
+  std::unordered_set<const Value*> leads_;  // To a reduction; made with the first question.
   Reduced reduced_;
 };
 

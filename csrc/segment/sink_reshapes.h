@@ -1,4 +1,4 @@
-// Reshapes of what a reduction made, as late as can be.
+// Reshapes of what a reduction made, as late as can be; and in front of one, as early.
 #pragma once
 
 #include <unordered_set>
@@ -19,6 +19,12 @@ namespace hir::segment {
 //
 // Before: %g = mul(%x, %r)  %f = reshape(%g) {shape=[6, 4]}  %t = sum(%f) {axes=[0]}
 // After:  %g = mul(%x, %r)  %f = reshape(%g) {shape=[6, 4]}  %t = sum(%g) {axes=[0, 1]}
+//
+// What is returned, and read by a reshape alone that splits it for a reduction, is computed split: the kernel of that
+// reduction writes it, too.
+//
+// Before: %s = add(%x, %y), returned  %g = reshape(%s) {shape=[2, 3, 4]}  %t = sum(%g) {axes=[1, 2]}
+// After:  %g = add(reshape(%x), reshape(%y))  %t = sum(%g) {axes=[1, 2]}  %s = reshape(%g) {shape=[6, 4]}, a view
 Status SinkReshapes(ir::Graph& graph);
 
 // Whether `op` is a reshape that joins axes of such a value, which nothing else reads, and nothing computes with its

@@ -163,10 +163,15 @@ class TakingOut {
       return !is_made_here(root) || bytes_of_views[root] > StorageBytes(*root) ||
              std::ranges::find(outputs, root) != outputs.end();
     };
+    // So is one that the group computes with, in place of what is returned of it.
+    const auto is_computed_with = [&](const Value* root) {
+      return std::ranges::any_of(uses_[static_cast<size_t>(root->id)],
+                                 [&](const Op* reader) { return IsOf(group, reader) && !rules_.is_view(*reader); });
+    };
     for (const Value* output : outputs) {
-      if (IsOf(group, output->def) && IsReturnedView(output) && !IsReadIn(group, output) &&
-          is_written(output->def->operands[0]))
-        SetApart(group, output, behind_[group]);
+      if (!IsOf(group, output->def) || !IsReturnedView(output) || IsReadIn(group, output)) continue;
+      const Value* const root = output->def->operands[0];
+      if (is_written(root) || is_computed_with(root)) SetApart(group, output, behind_[group]);
     }
     for (const auto& [output, views] : found) {
       if (is_written(views.back()->operands[0])) HIR_TRY(TakeOut(group, output, views));

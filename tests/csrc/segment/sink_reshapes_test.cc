@@ -118,6 +118,20 @@ TEST(SinkReshapes, NotOfOnesThatSplitAxes) {
             "sum div reshape mul ");
 }
 
+// What is returned is computed as the reduction takes it, and is what that joins.
+TEST(SinkReshapes, SplitsWhatIsReturnedForAReduction) {
+  const std::string split =
+      "  %f = reshape(%n) {shape=[2, 3, 4]}\n  %s = sum(%f) {axes=[1, 2], keepdim=true, dtype=null}\n";
+  EXPECT_EQ(After("  %n = mul(%z, %w)\n" + split + "  %y = mul(%f, %s)\n  return %y, %n\n"),
+            "reshape reshape mul reshape sum mul ");
+  EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  return %n, %s\n"), "reshape neg reshape sum ");
+  // Not where nobody else has it, where another reads it as it is, or where nothing is reduced.
+  EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  return %s\n"), "neg reshape sum ");
+  EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  %a = mul(%n, %z)\n  return %n, %s, %a\n"), "neg reshape sum mul ");
+  EXPECT_EQ(After("  %n = neg(%z)\n  %f = reshape(%n) {shape=[2, 3, 4]}\n  %y = mul(%f, %x)\n  return %n, %y\n"),
+            "neg reshape mul ");
+}
+
 TEST(LateReshapes, AreThoseThatNothingComputesWith) {
   const auto graph = Parse(std::string(kNormed) + R"(
   %v = linear(%f, %z)
