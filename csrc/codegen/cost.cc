@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 50;  // Of a term: sums of a few, and those of a plan, fit 63 bits.
 constexpr int kOwnRegion = 63;               // The bit of what goes with no phase.
 constexpr int64_t kBytesOfSum = 4;
+constexpr int64_t kBytesOfElement = 4;  // Of most; no plan follows from it.
 // Functions beside memory take about half of their price: on two cores an exp 2.5 bytes, a tanh 4.5, a log 6, a
 // sine 12.
 constexpr int64_t kBeside = 2;
@@ -115,7 +116,7 @@ void CostModel::RowByRow(const segment::GroupView& group, const Structure& struc
     }
   }
   walk.is_near = longest <= walks_.long_row_again;
-  if (items < walks_.few_items && longest >= LongTrips(walks_, along_rows, loops > 1, items == 1)) {
+  if (items < walks_.few_items && longest >= LongTrips(walks_, along_rows, loops > 1, items == 1, kBytesOfElement)) {
     walk.is_near = false;
     // Stores of single elements come behind the sums, in a launch of their own.
     const bool stores_points = std::ranges::any_of(structure.outputs, [&](const OutputPlace& output) {
@@ -143,7 +144,7 @@ CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structu
     const auto loops = std::ranges::count_if(structure.phase_loops, [](const auto& l) { return !l.empty(); });
     walk.is_near = walk.columns <= walks_.long_row_again;
     // Long rows are not cut into parts here, as they are where reductions that keep other axes have their own kernels.
-    const bool are_long = walk.columns >= LongTrips(walks_, true, loops > 1, walk.rows == 1);
+    const bool are_long = walk.columns >= LongTrips(walks_, true, loops > 1, walk.rows == 1, kBytesOfElement);
     walk.share_of = are_long ? std::max(walks_.few_items, walks_.fast_items) : walks_.fast_items;
     walk.share = std::clamp<int64_t>(walk.rows, 1, walk.share_of);
   }

@@ -9,6 +9,8 @@
 namespace hir::codegen {
 namespace {
 
+constexpr int64_t kElementsOfHead = 16;
+
 using fusion::Element;
 using fusion::Prim;
 using fusion::ReduceKind;
@@ -143,7 +145,9 @@ void ReadOnce(NestBuilder& builder, Region& region, size_t first, size_t second)
   std::vector<Accumulator> squares = region.phases[second].accumulators;
   std::vector<const Element*> counts;
   for (const Accumulator& accumulator : squares) counts.push_back(count_of(accumulator.dtype));
-  longest->end = pool.CeilDiv(longest->end, pool.Const(kHeads));
+  // Of whole vectors, where there are some.
+  const int64_t unit = builder.facts().AtLeast(longest->end, kElementsOfHead, true) ? kElementsOfHead : 1;
+  longest->end = pool.Mul(pool.CeilDiv(longest->end, pool.Const(kHeads * unit)), pool.Const(unit));
   for (size_t k = 0; k < squares.size(); ++k) {
     const Paired& pair = (*paired)[k];
     const Accumulator& sum = sums[pair.first];

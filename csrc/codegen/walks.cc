@@ -43,8 +43,14 @@ Walks OfMultiprocessors(int count) {
           .long_row_again = kLongWalk / 2,
           .long_row_alone = 8192,
           .long_part_again = 8192,
+          // Sums of 120000 bfloat16 0.0061 ms on an H200, in one launch 0.0068; of 83040 0.0061 and 0.0060.
+          .bytes_alone = 240 << 10,
           .far_again = kRowsHeld + 1,
-          .inlined_trips = 4,
+          // A layer norm of 300 rows of 100000 0.104 ms on an H200, 0.135 by three readings; of 1024 of 40000, which
+          // wait for memory anyway, 0.092 and 0.089.
+          .far_vectors_again = kVectorsOfRowNear + 1,
+          .few_rows_again = int64_t{3} * std::max(count, 1),
+          .inlined_trips = 8,
           .has_parts_by_size = true,
           .rows_min = 4,
           .has_strided_parts = true,
@@ -74,7 +80,9 @@ int64_t BlocksThatFill(const Walks& walks, int64_t blocks, int64_t rows) {
   return blocks < kBlocksOfShortRows && rows < walks.processors * blocks * kRowsThatFill ? 1 : blocks;
 }
 
-int64_t LongTrips(const Walks& walks, bool along_rows, bool again, bool is_alone) {
+int64_t LongTrips(const Walks& walks, bool along_rows, bool again, bool is_alone, int64_t element) {
+  if (!again && along_rows && is_alone && walks.bytes_alone > 0)
+    return std::min(walks.bytes_alone / std::max<int64_t>(element, 1), walks.long_row);
   if (!again) return along_rows ? walks.long_row : walks.long_trips;
   if (!along_rows) return walks.long_trips_again;
   return is_alone ? walks.long_row_alone : walks.long_row_again;

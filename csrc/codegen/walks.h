@@ -30,6 +30,8 @@ inline constexpr int64_t kRowsThatPay = 64;
 // (gpu/columns.cc), and vectors of a row in order (gpu/carried.cc).
 inline constexpr int64_t kRowsHeld = 768;
 inline constexpr int64_t kVectorsOfRowHeld = 2048;
+// And vectors of a row that a CTA has to itself, read again from a cache or held (gpu/rows.cc).
+inline constexpr int64_t kVectorsOfRowNear = 8192;
 
 struct Walks {
   // Reductions in parts (partials.cc). Items of a grid that give the device work, and fewer than which are too few:
@@ -43,7 +45,10 @@ struct Walks {
   // Fewer columns that are kept, side by side, are no vectors: rows of them are taken several abreast. 0: never.
   int64_t short_columns = 0;
   int64_t long_part_again = 0;     // Elements of a part, read twice, that are still near the second time.
+  int64_t bytes_alone = 0;         // Of a row that is alone, and reduced once, instead; 0: as of others.
   int64_t far_again = 0;           // Rows of columns that are neither held nor near the second time; 0: all are.
+  int64_t far_vectors_again = 0;   // Of a contiguous row, likewise, where there are
+  int64_t few_rows_again = 0;      // so few that no other row's work hides that.
   int64_t inlined_trips = 0;       // Reductions of so many elements are part of what reads them; 0: none.
   bool has_parts_by_size = false;  // As many parts as sizes ask for, an expression; else `full_items`.
 
@@ -83,8 +88,8 @@ int64_t BlocksOfRowsOf(std::span<const BlocksOfRow> blocks, int64_t elements);
 // As many of those as `rows` are enough for: parts of few rows write much beside what they read.
 int64_t BlocksThatFill(const Walks& walks, int64_t blocks, int64_t rows);
 // From how many elements reduced into each result on parts pay. `again`: other loops over the same range follow;
-// `is_alone`: it is the only one.
-int64_t LongTrips(const Walks& walks, bool along_rows, bool again, bool is_alone);
+// `is_alone`: it is the only one, and an element of it takes the time of `element` bytes.
+int64_t LongTrips(const Walks& walks, bool along_rows, bool again, bool is_alone, int64_t element);
 // An item of the grid has so many columns, where they are contiguous and each is reduced.
 inline constexpr int64_t kColumnsOfItem = 256;
 

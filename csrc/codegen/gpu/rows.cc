@@ -29,6 +29,7 @@
 #include "csrc/base/checked.h"
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
+#include "csrc/codegen/walks.h"
 
 namespace hir::codegen::gpu {
 
@@ -265,7 +266,7 @@ int ChooseThreads(const Rows& rows, Schedule& s) {
     if (!online && (is_constant || are_parts) && !few && tensors == 1 && nv >= 4 * s.threads &&
         2 * count * s.threads <= kThreadsOfMultiprocessor * processors)
       s.threads *= 2;
-  } else if (tensors == 1 && nv <= 8192) {
+  } else if (tensors == 1 && nv <= kVectorsOfRowNear) {
     const bool several = online || reductions > 1;
     if (few && is_constant && nv <= 512) {  // The shortest way through a row: two vectors a thread.
       s.held = true;
