@@ -15,6 +15,7 @@
 
 #include "csrc/codegen/gpu/scalar.h"
 #include "csrc/codegen/gpu/schedule.h"
+#include "csrc/codegen/gpu/staged_rows.h"
 #include "csrc/codegen/walks.h"
 
 namespace hir::codegen::gpu {
@@ -30,14 +31,16 @@ constexpr int kWidthOfScalars = 128;
 constexpr int64_t kWidthsOfLongRow = 4;  // As many widths are a long row.
 constexpr int kWidthMinInCache = 2;      // 32 bytes, a sector.
 constexpr int kThreadsOfShortRows = 128;
-constexpr int64_t kElementsAtOnce = 16;
+constexpr int64_t kElementsAtOnce = 32;
 constexpr int64_t kLongTrips = 64;  // Below, narrow blocks have nothing to share.
 constexpr int kVectorsInFlight = 8;
 constexpr int64_t kBytesInFlight = 16 * kVectorsInFlight;
 constexpr int64_t kBytesOfNarrow = 32768;  // Of a CTA: half of what it has on its way in vectors of 16 bytes.
 constexpr int kVectorsHeld = 12;           // Of 4 registers each.
 static_assert(kColumnThreads / kWidthMin * kVectorsHeld == kRowsHeld);  // As plans and costs take it.
-constexpr int64_t kFewSteps = 4;  // Of a thread: behind more of them latencies are hidden.
+constexpr int64_t kBytesStaged = 32768;                                 // Of a CTA, at most: it has 48 KiB.
+constexpr int64_t kStagedSquares = 12800;  // Of the lengths of a multiprocessor's rows: 512 rows of 5.
+constexpr int64_t kFewSteps = 4;           // Of a thread: behind more of them latencies are hidden.
 
 // CTAs of `width` threads along the columns, by what is known of sizes.
 struct Blocks {
@@ -118,9 +121,11 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
   int height = (few ? 2 * kColumnThreads : kColumnThreads) / s.width;
   while (is_constant && height > 1 && height / 2 >= trips && s.width * height > 64) height /= 2;
   // In run_any rows of threads are wider, by the lanes.
-  if (!std::has_single_bit(static_cast<unsigned>(s.width)))
+  if (!std::has_single_bit(static_cast<unsigned>(s.width))) {
+    const auto count = static_cast<unsigned>(height);
     height = height >= kLanesMax ? height / kLanesMax * kLanesMax
-                                 : static_cast<int>(std::bit_floor(static_cast<unsigned>(height)));
+                                 : static_cast<int>(height >= trips ? std::bit_ceil(count) : std::bit_floor(count));
+  }
   s.threads = s.width * height;
   // Where vectors are short, twice as many; four of them are as many bytes.
   const int64_t vectors = std::clamp<int64_t>(kBytesInFlight * loads / bytes, kVectorsInFlight, 2 * kVectorsInFlight);
@@ -152,6 +157,14 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
       !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0 && s.items_per_cta > 0;
 }
 
+namespace {
+
+std::vector<StagedTensor> StagedOf(Emitter& em, const Region& region, const Schedule& s) {
+  return StagedTensorsOf(em, region, WithLast(region.grid, s.vector), s.threads, kBytesStaged);
+}
+
+}  // namespace
+
 // Rows of few elements, contiguous or not: a thread for each, or for a vector of kept columns, and neighbours read what
 // lies side by side.
 void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& s) {
@@ -176,6 +189,10 @@ void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, 
   s.ctas_per_sm = kThreadsOfTwo / s.threads;
   s.items_per_cta = int64_t{s.width} * s.lanes;
   s.is_packed = blocks.others > 1 && blocks.vectors * 2 <= s.width;
+  // Where all rows are under way at once, waiting for each other costs more, unless they are longer.
+  const bool are_many = blocks.vectors * blocks.others >= kStagedSquares * blocks.all / (longest * longest);
+  s.is_staged = are_many && s.lanes == 1 && is_known && longest > 0 && !StagedOf(em, region, s).empty();
+  s.is_packed = s.is_packed || s.is_staged;
   const auto column = std::ranges::find(region.grid, s.vector, &Loop::variable);
   s.is_exact = !s.is_packed && column->end->IsConst() && column->end->value % s.items_per_cta == 0;
 }
@@ -265,6 +282,8 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   const std::span<const Loop> outer = std::span(loops).first(loops.size() - 1);
   const ir::Expr* units = EmitPlace(em, outer, em.indices.TripsOf(std::span(&column, 1)), s);
   em.code.Line("const int y = t / ", s.width, ";");
+  const std::vector<StagedTensor> staged = s.is_staged ? StagedOf(em, region, s) : std::vector<StagedTensor>();
+  if (s.is_staged) BeginStaging(em, staged, em.indices.Text(em.indices.TripsOf(loops)), s.threads);
   em.code.Open();  // Variables of the row.
   em.indices.Decode(outer, "item");
   em.code.Line("const ix c = live ? cv * ", s.lanes, " : 0;");
@@ -284,6 +303,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   }
   const std::string body = em.code.Close();
   em.code.Line("{\n", body, "}");
+  if (s.is_staged) EndStaging(em, staged, s.threads);
   return units;
 }
 

@@ -184,6 +184,19 @@ template <int B> DEV void stv(void* p, const Pk<B>& r) {
     *(u8*)p = (u8)r.w[0];
   }
 }
+// `count` elements of E bytes to shared memory and back, by N threads. Both addresses are multiples of 16.
+template <int N, int E> DEV void copy_in(void* to, const void* from, int count) {
+  const int vectors = count * E / 16;
+#pragma unroll 1
+  for (int i = TID; i < vectors; i += N) copy16((char*)to + 16 * i, (const char*)from + 16 * i);
+  for (int i = vectors * (16 / E) + TID; i < count; i += N) stv((char*)to + E * i, ldv<E>((const char*)from + E * i));
+}
+template <int N, int E> DEV void copy_out(void* to, const void* from, int count) {
+  const int vectors = count * E / 16;
+#pragma unroll 4
+  for (int i = TID; i < vectors; i += N) stv((char*)to + 16 * i, ldv<16>((const char*)from + 16 * i));
+  for (int i = vectors * (16 / E) + TID; i < count; i += N) stv((char*)to + E * i, ldv<E>((const char*)from + E * i));
+}
 template <int B> DEV u32 get1(const Pk<B>& r, int e) { return r.w[e >> 2] >> (8 * (e & 3)) & 255u; }
 template <int B> DEV u32 get2(const Pk<B>& r, int e) { return e & 1 ? r.w[e >> 1] >> 16 : r.w[e >> 1] & 0xffffu; }
 template <int B> DEV u64 get8(const Pk<B>& r, int e) { return (u64)r.w[2 * e + 1] << 32 | r.w[2 * e]; }

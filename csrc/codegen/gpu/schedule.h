@@ -58,6 +58,7 @@ struct Schedule {
   int ctas_per_sm = 1;       // The registers of a thread are capped for as many.
   bool adds_parts = false;   // kColumns: what another launch left, in cache.
   bool is_packed = false;    // kColumns: rows have few columns; threads go on into the next rows.
+  bool is_staged = false;    // kColumns, packed: short rows go through shared memory (staged_rows.h).
   int64_t items_per_cta = 1;
   bool is_exact = true;  // As many CTAs as units: each does one.
   int64_t vectors = 1;   // kRows, kColumns: trips of the longest phase, as far as known.

@@ -29,7 +29,7 @@ const Element* Unrounded(const Element* value, DType dtype) {
 std::string Stores::AddressOf(int tensor, std::span<const Element* const> index) {
   const Places::Offset offset = places_.OffsetOf(tensor, index);
   const bool is_lane = code_.lane_level() != 0 && places_.IsLane(offset);
-  return Cat("a.t", tensor, " + (", values_.OffsetText(offset, is_lane), ")");
+  return Cat(arguments_.AddressOf(tensor), " + (", values_.OffsetText(offset, is_lane), ")");
 }
 
 std::string Stores::ElementText(const Store& store, const std::string& text) {

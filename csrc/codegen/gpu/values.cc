@@ -209,7 +209,7 @@ std::string Values::OffsetText(const Places::Offset& offset, bool is_lane) {
 
 std::string Values::LoadAddress(const Access& access) {
   const int tensor = arguments_.TensorOf(access.load->value);
-  return Cat("a.t", tensor, " + (", OffsetText(places_.OffsetOf(access), false), ")");
+  return Cat(arguments_.AddressOf(tensor), " + (", OffsetText(places_.OffsetOf(access), false), ")");
 }
 
 std::string Values::LoadText(const Access& access, Reading reading) {
@@ -250,7 +250,8 @@ std::string Values::LoadValue(const Element* element, int guard) {
   if (places_.IsVectorLoad(access) || places_.IsAcrossVectors(access))
     return Cat("get_", suffix, "(", PackText(access), ", e)");
   const Places::Offset offset = places_.OffsetOf(access);
-  const std::string load = Cat("ld_", suffix, "(a.t", tensor, " + (", OffsetText(offset, places_.IsLane(offset)), "))");
+  const std::string text = OffsetText(offset, places_.IsLane(offset));
+  const std::string load = Cat("ld_", suffix, "(", arguments_.AddressOf(tensor), " + (", text, "))");
   if (guard == 0) return load;
   return Cat("(", GuardText(guard), " ? ", load, " : 0)");
 }

@@ -620,6 +620,93 @@ TEST(Emulated, ShortRowsInVectors) {
   programs.Check();
 }
 
+// Short rows that go through shared memory, with a CTA at the end that is not full: of all that a thread reads and
+// stores, beside what all rows read alike, what is one element a row, and rows that others read, too.
+TEST(Emulated, StagedRows) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(19);
+  for (const auto& [n, m] : {std::pair{70001, 5}, {47003, 6}, {8003, 15}, {5001, 17}, {4300, 47}, {4301, 63}}) {
+    const std::string type = n % 2 == 0 || m == 63 ? "bf16" : "f32";
+    const std::string x = Cat(type, "[", n, ", ", m, "]");
+    programs.Add(Cat("fusion @f(%x: ", x, ", %g: ", x, ", %w: f32[", m, "], %o: f32[", n, R"(, 1]) {
+      %f = cast(%x) {dtype=f32}
+      %h = cast(%g) {dtype=f32}
+      %p = mul(%f, %h)
+      %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+      %d = sub(%h, %s)
+      %y = mul(%d, %f)
+      %q = mul(%y, %w)
+      %r = mul(%q, %o)
+      %z = cast(%r) {dtype=)",
+                     type, "}\n      return %z, %r, %s\n    }"),
+                 {});
+  }
+  // Of any number of rows, and of two axes; rows of a larger tensor, and one row for all, keep their schedules.
+  programs.Add(R"(fusion @f(%x: bf16[i0, i1, 15]) {
+    %f = cast(%x) {dtype=f32}
+    %m = max(%f) {axes=[2], keepdim=true, dtype=null}
+    %d = sub(%f, %m)
+    %e = exp(%d)
+    %s = sum(%e) {axes=[2], keepdim=true, dtype=null}
+    %l = log(%s)
+    %y = sub(%d, %l)
+    %z = cast(%y) {dtype=bf16}
+    return %z
+  })",
+               {{"i0", 73}, {"i1", 111}});
+  programs.Add(R"(fusion @f(%x: f32[9001, 3, 5]) {
+    %s = sum(%x) {axes=[1, 2], keepdim=true, dtype=null}
+    %y = mul(%x, %s)
+    return %y, %s
+  })",
+               {});
+  programs.Add(R"(fusion @f(%x: f32[12001, 13]) {
+    %s = sum(%x) {axes=[1], keepdim=false, dtype=null}
+    return %s
+  })",
+               {});
+  programs.Add(R"(fusion @f(%x: f32[8003, 17], %g: f32[8003, 15]) {
+    %c = slice(%x) {start=[0, 1], end=[8003, 16], strides=[1, 1]}
+    %p = mul(%c, %g)
+    %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+    %y = sub(%c, %s)
+    return %y
+  })",
+               {});
+  programs.Add(R"(fusion @f(%x: f32[8003, 15]) {
+    %c = slice(%x) {start=[0, 0], end=[1, 15], strides=[1, 1]}
+    %b = squeeze(%c) {axes=[0]}
+    %w = broadcast(%b) {is_broadcast_dim=[1, 0]}
+    %p = mul(%x, %w)
+    %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+    %y = sub(%x, %s)
+    return %y
+  })",
+               {});
+  programs.Check();
+}
+
+// Few long rows of which the mean and the deviations are taken in one reading.
+TEST(Emulated, VariancesOfLongRows) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(20);
+  for (const std::string shape : {"140, 33000", "141, 32999", "139, 11, 3004"}) {
+    const bool is_group = std::ranges::count(shape, ',') == 2;
+    const std::string axes = is_group ? "[1, 2]" : "[1]";
+    programs.Add(Cat("fusion @f(%x: f32[", shape, "]) {\n  %m = mean(%x) {axes=", axes,
+                     ", keepdim=true}\n  %v = var(%x) {axes=", axes, R"(, correction=0, keepdim=true}
+      %k = constant() {value=1e-05, dtype=f64}
+      %a = add(%v, %k)
+      %r = rsqrt(%a)
+      %d = sub(%x, %m)
+      %y = mul(%d, %r)
+      return %y, %m, %v
+    })"),
+                 {});
+  }
+  programs.Check();
+}
+
 // Long rows of odd lengths begin anywhere: vectors of what lies as most do, and elements in front of them and behind.
 TEST(Emulated, RowsThatBeginAnywhere) {
   SKIP_WITHOUT_COMPILER();

@@ -120,6 +120,76 @@ TEST(Schedules, ShortRowsOfVectors) {
   EXPECT_EQ(made(6).schedules, Schedules{"columns of 1"});  // A thread of four would have none.
 }
 
+// Rows that vectors do not fit, and that something is stored of.
+TEST(Schedules, ShortRowsGoThroughSharedMemory) {
+  const auto copies = [](const std::string& shape, const std::string& more = {}) {
+    const Made made = MadeOf(base::Cat("%x: ", shape, more, R"() {
+      %f = cast(%x) {dtype=f32}
+      %s = sum(%f) {axes=[1], keepdim=true, dtype=null}
+      %y = sub(%f, %s)
+      return %y
+    )"));
+    const bool in = made.text.find("copy_in<") != std::string::npos;
+    EXPECT_EQ(in, made.text.find("copy_out<") != std::string::npos);
+    return in;
+  };
+  EXPECT_TRUE(copies("f32[1000000, 15]"));
+  EXPECT_TRUE(copies("f32[100000, 6]"));
+  EXPECT_TRUE(copies("bf16[500000, 33]"));
+  EXPECT_FALSE(copies("f32[1000000, 3]"));   // It is no faster,
+  EXPECT_FALSE(copies("f32[20000, 5]"));     // nor where all rows are under way at once.
+  EXPECT_FALSE(copies("f32[1000000, 8]"));   // Vectors.
+  EXPECT_FALSE(copies("f32[1000000, 63]"));  // A warp has a row.
+}
+
+// Sums of few elements between others that are contiguous: a thread has a vector of those.
+TEST(Schedules, ShortRowsBesideVectors) {
+  const Made made = MadeOf(R"(%x: f32[640961, 4], %y: f32[640961, 5]) {
+    %a = broadcast(%x) {is_broadcast_dim=[0, 0, 1]}
+    %b = broadcast(%y) {is_broadcast_dim=[0, 1, 0]}
+    %g = gt(%a, %b)
+    %w = where(%g, %a, %b)
+    %s = sum(%w) {axes=[2], keepdim=false, dtype=null}
+    return %s
+  )");
+  EXPECT_EQ(made.schedules, Schedules{"columns of 4"});
+}
+
+// All threads have a row, whatever width their vectors fit: of 17 vectors and three rows no thread is left without.
+TEST(Schedules, RowsOfThreadsHoldShortColumns) {
+  const Made made = MadeOf(R"(%x: f32[423, 3, 136]) {
+    %s = sum(%x) {axes=[1], keepdim=true, dtype=null}
+    %y = sub(%x, %s)
+    return %y
+  )");
+  EXPECT_NE(made.text.find("collect_columns<Sum, 17, 4, 4>"), std::string::npos) << made.text;
+}
+
+// A whole sum is cut into parts where its one CTA would take longer than a second launch: by bytes, and by functions.
+TEST(Schedules, WholeSumsOfFunctionsAreCutEarlier) {
+  const auto launches = [](const std::string& type, int64_t n, const std::string& of) {
+    return MadeOf(base::Cat("%x: ", type, "[", n, "]) {\n  %f = cast(%x) {dtype=f32}\n  %g = ", of,
+                            "(%f)\n  %y = sum(%g) {axes=[0], keepdim=false, dtype=null}\n  return %y\n"))
+        .schedules.size();
+  };
+  EXPECT_EQ(launches("f32", 40000, "neg"), 1);
+  EXPECT_EQ(launches("f32", 120000, "neg"), 2);
+  EXPECT_EQ(launches("bf16", 120000, "neg"), 1);
+  EXPECT_EQ(launches("f32", 40000, "log"), 2);
+}
+
+// Inputs that lie otherwise than outputs, in rows that begin anywhere: a thread has two vectors.
+TEST(Schedules, RowsAcrossVectorsHaveTwoInFlight) {
+  const auto made = [](int step) {
+    const Made all =
+        MadeOf(base::Cat("%x: f32[256, 633421]) {\n  %c = slice(%x) {start=[0, 0], end=[256, 633421], strides=[", step,
+                         ", 1]}\n  %y = neg(%c)\n  return %y\n"));
+    return all.text.substr(0, all.text.find("ANY void")).find("u < 2; ++u") != std::string::npos;
+  };
+  EXPECT_TRUE(made(2));
+  EXPECT_FALSE(made(1));
+}
+
 // One row's columns would leave most threads without work.
 TEST(Schedules, ThreadsGoOnIntoTheNextRows) {
   const std::string program =
