@@ -85,6 +85,8 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
 void ChooseRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
 void ChooseShortRows(Emitter& em, const Region& region, const KernelPlan& plan, Schedule& schedule);
+// Whether a thread loads a short row of so many vectors at once.
+bool IsOneStep(const ir::Expr* trips, int lanes);
 // Whether the tiles of kTransposed are as good as full, and are enough: where they are not, smaller ones are faster.
 bool FillsTransposed(const LoopNest& nest, const Region& region, const KernelPlan& plan, int along, int across);
 void ChooseTransposed(const LoopNest& nest, const Region& region, Schedule& schedule);

@@ -452,6 +452,19 @@ TEST(Emulated, NormalizationsOverOuterAxes) {
     })",
                  {{"i0", n}, {"i1", m}});
   }
+  // A middle axis, beside many columns: in one step, and held by wide blocks.
+  for (const std::string x : {"f32[1, 10, 51200]", "bf16[9, 20, 4096]", "f32[4, 70, 4352]"}) {
+    programs.Add(Cat("fusion @f(%x: ", x, R"() {
+      %f = cast(%x) {dtype=f32}
+      %m = max(%f) {axes=[1], keepdim=true, dtype=null}
+      %d = sub(%f, %m)
+      %e = exp(%d)
+      %s = sum(%e) {axes=[1], keepdim=true, dtype=null}
+      %y = div(%e, %s)
+      return %y, %s
+    })"),
+                 {});
+  }
   // Channels between the axes that are reduced.
   programs.Add(R"(fusion @f(%x: f32[i0, 6, 32]) {
       %s = sum(%x) {axes=[0, 2], keepdim=true, dtype=null}
@@ -711,7 +724,8 @@ TEST(Emulated, VariancesOfLongRows) {
 TEST(Emulated, RowsThatBeginAnywhere) {
   SKIP_WITHOUT_COMPILER();
   EmulatedPrograms programs(6);
-  for (const auto& [n, m] : {std::pair{5, 257}, {9, 1483}, {3, 2050}, {4, 301}}) {
+  for (const auto& [n, m] :
+       {std::pair{5, 257}, {9, 1483}, {3, 2050}, {4, 301}, {40, 43}, {33, 65}, {17, 130}, {9, 255}}) {
     for (const bool is_constant : {false, true}) {
       const std::string rows = is_constant ? std::to_string(n) : "i0", row = is_constant ? std::to_string(m) : "i1";
       const SymbolValues sizes = is_constant ? SymbolValues() : SymbolValues{{"i0", n}, {"i1", m}};

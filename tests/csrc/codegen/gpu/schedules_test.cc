@@ -157,12 +157,30 @@ TEST(Schedules, ShortRowsBesideVectors) {
 
 // All threads have a row, whatever width their vectors fit: of 17 vectors and three rows no thread is left without.
 TEST(Schedules, RowsOfThreadsHoldShortColumns) {
-  const Made made = MadeOf(R"(%x: f32[423, 3, 136]) {
+  const Made made = MadeOf(R"(%x: f32[40, 3, 136]) {
     %s = sum(%x) {axes=[1], keepdim=true, dtype=null}
     %y = sub(%x, %s)
     return %y
   )");
   EXPECT_NE(made.text.find("collect_columns<Sum, 17, 4, 4>"), std::string::npos) << made.text;
+}
+
+// A normalisation over a middle axis, of many columns: blocks of 32 vectors, with as many rows of threads as leave none
+// idle; and a thread for each vector where it holds all rows.
+TEST(Schedules, MiddleAxesAreHeldByWideBlocks) {
+  const auto made = [](const std::string& shape) {
+    const Made all = MadeOf(base::Cat("%x: f32[", shape, R"(]) {
+      %s = sum(%x) {axes=[1], keepdim=true, dtype=null}
+      %y = sub(%x, %s)
+      return %y
+    )"));
+    const size_t at = all.text.find("collect_columns<");
+    return at == std::string::npos ? std::string("none") : all.text.substr(at, all.text.find('>', at) - at);
+  };
+  EXPECT_EQ(made("1500, 20, 512"), "collect_columns<Sum, 32, 4, 4");
+  EXPECT_EQ(made("800, 80, 512"), "collect_columns<Sum, 32, 16, 4");
+  EXPECT_EQ(made("300, 200, 512"), "collect_columns<Sum, 8, 64, 4");
+  EXPECT_EQ(made("1, 10, 131072"), "none");
 }
 
 // A whole sum is cut into parts where its one CTA would take longer than a second launch: by bytes, and by functions.
@@ -231,7 +249,8 @@ TEST(Schedules, RowsThatNoVectorDividesHaveAWarpEach) {
         .rows;
   };
   EXPECT_EQ(rows(231), 4);
-  EXPECT_EQ(rows(301), 1);
+  EXPECT_EQ(rows(301), 4);
+  EXPECT_EQ(rows(501), 1);
 }
 
 // A symbol of another size has no condition that would fail.
