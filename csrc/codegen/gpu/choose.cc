@@ -28,7 +28,7 @@ constexpr int kLanesOfFew = 2;
 constexpr int64_t kThreadRow = 16;
 // Through shared memory, where no vectors fit: softmax of 15 million bfloat16 in rows of 17 takes 0.027 ms on an H200,
 // by threads that share a row 0.087; in rows of 63 0.030 and 0.052.
-constexpr int64_t kStagedRow = 64;
+constexpr int64_t kStagedRow = 80;
 // Rows of a multiprocessor from which on a thread has each, where their lengths are symbols: softmax over 16 of
 // [1, 16, 10001], of any size, 0.0062 ms, 0.0081 with a thread each.
 constexpr int64_t kRowsOfAnyLength = 256;
@@ -346,7 +346,9 @@ class Chooser {
     const int64_t threads = all / std::max(plan_.target.multiprocessors, 1);
     const bool are_many = threads >= kThreadsThatHide && !s_.adds_parts;
     const bool is_constant = IsConstant(em_.indices.TripsOf(region_.grid));
-    const int64_t longest = is_constant && threads >= 2 * kThreadsOfMultiprocessor ? kThreadRowOfMany : kThreadRow;
+    // Of several readings rows are better held.
+    const bool is_once = is_constant && LoopingPhases(region_) == 1;
+    const int64_t longest = is_once && threads >= 2 * kThreadsOfMultiprocessor ? kThreadRowOfMany : kThreadRow;
     if ((s_.lanes == 1 || is_narrow || are_many || IsStep(threads)) && HasShortRows(em_, region_, plan_, longest))
       return ChooseShortRows(em_, region_, plan_, s_);
     ChooseColumns(em_, region_, plan_, s_);

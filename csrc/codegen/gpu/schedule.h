@@ -136,9 +136,9 @@ struct Walk {
   bool early = false;  // What does not vary with `outer` is loaded first, too.
   bool ahead = false;  // Loads of one element that vary with `outer` come first, too, where there are no vectors.
 };
-// Arrays of packs that live across phases.
+// Arrays of packs that live across phases; where there are no vectors, of elements.
 struct Held {
-  std::vector<std::pair<Access, std::string>> arrays;
+  std::vector<std::pair<Access, std::string>> arrays, scalars;
 };
 // Stops the compiler from keeping what it unpacked from arrays of `count` packs.
 void KeepPacks(Scopes& code, std::span<const std::pair<Access, std::string>> arrays, int count);

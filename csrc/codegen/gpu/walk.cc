@@ -52,6 +52,10 @@ class Step {
   void Emit(std::span<const Stage> stages);
 
  private:
+  using Arrays = std::vector<std::pair<Access, std::string>>;
+
+  // Adds `access` to `arrays`, and to `missing`, unless it is among `held`; and to that, if there is one.
+  void Declare(const Access& access, Arrays& arrays, Arrays& missing, Arrays* held);
   void DeclareArray(const Access& access, const std::string& name);
   void EmitLoads();
   void LoadMissing();
@@ -64,36 +68,38 @@ class Step {
   Held* held_;
   bool in_arrays_;
   std::string first_;
-  std::vector<std::pair<Access, std::string>> arrays_;
-  std::vector<std::pair<Access, std::string>> missing_;  // Those of `arrays_` that nothing has loaded yet.
-  std::vector<std::pair<Access, std::string>> scalars_;
+  Arrays arrays_, scalars_;
+  Arrays missing_, missing_scalars_;  // Those that nothing has loaded yet.
 };
 
 void Step::DeclareArray(const Access& access, const std::string& name) {
-  em_.code.Line("Pk<", em_.places.BytesOf(access), "> ", name, "[", walk_.unroll, "];");
+  const std::string type =
+      em_.vector.lanes() > 1 ? Cat("Pk<", em_.places.BytesOf(access), ">") : std::string(TypeText(access.load->dtype));
+  em_.code.Line(type, " ", name, "[", walk_.unroll, "];");
+}
+
+void Step::Declare(const Access& access, Arrays& arrays, Arrays& missing, Arrays* held) {
+  if (held != nullptr) {
+    const auto known = std::ranges::find(*held, access, &std::pair<Access, std::string>::first);
+    if (known != held->end()) {
+      arrays.push_back(*known);
+      return;
+    }
+  }
+  arrays.emplace_back(access, em_.code.NewName("c"));
+  missing.push_back(arrays.back());
+  if (held == nullptr) return;
+  held->push_back(arrays.back());
+  DeclareArray(access, arrays.back().second);
 }
 
 void Step::Declare(const std::vector<Access>& loads) {
-  for (const Access& access : loads) {
-    if (held_ != nullptr) {
-      const auto same = [&](const auto& entry) { return entry.first == access; };
-      const auto known = std::ranges::find_if(held_->arrays, same);
-      if (known != held_->arrays.end()) {
-        arrays_.push_back(*known);
-        continue;
-      }
-    }
-    arrays_.emplace_back(access, em_.code.NewName("c"));
-    missing_.push_back(arrays_.back());
-    if (held_ != nullptr) {
-      held_->arrays.push_back(arrays_.back());
-      DeclareArray(access, arrays_.back().second);
-    }
-  }
+  for (const Access& access : loads) Declare(access, arrays_, missing_, held_ == nullptr ? nullptr : &held_->arrays);
 }
 
 void Step::DeclareScalars(const std::vector<Access>& loads) {
-  for (const Access& access : loads) scalars_.emplace_back(access, em_.code.NewName("c"));
+  for (const Access& access : loads)
+    Declare(access, scalars_, missing_scalars_, held_ == nullptr ? nullptr : &held_->scalars);
 }
 
 void Step::EmitEach(const std::function<void()>& inside) {
@@ -115,15 +121,15 @@ void Step::EmitEach(const std::function<void()>& inside) {
 void Step::LoadMissing() {
   for (const auto& [access, name] : missing_)
     em_.code.Line(name, walk_.unroll > 1 ? "[u] = " : "[0] = ", em_.values.LoadText(access, walk_.reading), ";");
-  for (const auto& [access, name] : scalars_) em_.code.Line(name, "[u] = ", em_.values.ScalarText(access), ";");
+  for (const auto& [access, name] : missing_scalars_)
+    em_.code.Line(name, walk_.unroll > 1 ? "[u] = " : "[0] = ", em_.values.ScalarText(access), ";");
 }
 
 void Step::EmitLoads() {
   if (held_ == nullptr) {
-    for (const auto& [access, name] : missing_) DeclareArray(access, name);
+    for (const Arrays* missing : {&missing_, &missing_scalars_})
+      for (const auto& [access, name] : *missing) DeclareArray(access, name);
   }
-  for (const auto& [access, name] : scalars_)
-    em_.code.Line(TypeText(access.load->dtype), " ", name, "[", walk_.unroll, "];");
   if (walk_.unroll == 1 || walk_.rolled || walk_.is_exact) {
     EmitEach([this] { LoadMissing(); });
     return;
@@ -145,14 +151,15 @@ void Step::EmitLoads() {
 void Step::Emit(std::span<const Stage> stages) {
   if (!walk_.is_whole) em_.code.Open();  // The loop over steps of `unroll` vectors.
   first_ = walk_.is_whole ? walk_.start : em_.code.NewName("k");
-  if ((in_arrays_ && !missing_.empty()) || !scalars_.empty()) EmitLoads();
+  if ((in_arrays_ && !missing_.empty()) || !missing_scalars_.empty()) EmitLoads();
   for (const Stage& stage : stages) {
     EmitEach([&] {
       if (in_arrays_) {
         for (const auto& [access, name] : arrays_)
           em_.loaded.SetPack(access, Cat(name, walk_.unroll > 1 ? "[u]" : "[0]"));
       }
-      for (const auto& [access, name] : scalars_) em_.loaded.SetScalar(access.load, Cat(name, "[u]"));
+      for (const auto& [access, name] : scalars_)
+        em_.loaded.SetScalar(access.load, Cat(name, walk_.unroll > 1 ? "[u]" : "[0]"));
       stage.body();
       em_.loaded.ForgetPacks();
       if (!scalars_.empty()) em_.loaded.ForgetScalars();
@@ -190,7 +197,7 @@ void EmitStages(Emitter& em, const Walk& walk, std::span<const Loop> loops, std:
   }
   Step step(em, walk, loops, held);
   step.Declare(loads);
-  if (walk.ahead && em.vector.lanes() == 1 && walk.unroll > 1 && held == nullptr)
+  if (em.vector.lanes() == 1 && (held != nullptr || (walk.ahead && walk.unroll > 1)))
     step.DeclareScalars(ScalarsOf(em, roots, loops, outer));
   step.Emit(stages);
 }

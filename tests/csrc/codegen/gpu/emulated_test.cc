@@ -453,7 +453,8 @@ TEST(Emulated, NormalizationsOverOuterAxes) {
                  {{"i0", n}, {"i1", m}});
   }
   // A middle axis, beside many columns: in one step, and held by wide blocks.
-  for (const std::string x : {"f32[1, 10, 51200]", "bf16[9, 20, 4096]", "f32[4, 70, 4352]"}) {
+  for (const std::string x :
+       {"f32[1, 10, 51200]", "bf16[9, 20, 4096]", "f32[4, 70, 4352]", "f32[9, 40, 2049]", "bf16[5, 100, 4099]"}) {
     programs.Add(Cat("fusion @f(%x: ", x, R"() {
       %f = cast(%x) {dtype=f32}
       %m = max(%f) {axes=[1], keepdim=true, dtype=null}

@@ -181,6 +181,9 @@ TEST(Schedules, MiddleAxesAreHeldByWideBlocks) {
   EXPECT_EQ(made("800, 80, 512"), "collect_columns<Sum, 32, 16, 4");
   EXPECT_EQ(made("300, 200, 512"), "collect_columns<Sum, 8, 64, 4");
   EXPECT_EQ(made("1, 10, 131072"), "none");
+  // Of odd columns by elements.
+  EXPECT_EQ(made("1500, 40, 511"), "collect_columns<Sum, 128, 2, 1");
+  EXPECT_EQ(made("300, 200, 511"), "collect_columns<Sum, 32, 16, 1");
 }
 
 // A whole sum is cut into parts where its one CTA would take longer than a second launch: by bytes, and by functions.
