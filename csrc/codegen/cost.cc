@@ -131,7 +131,7 @@ void CostModel::RowByRow(const segment::GroupView& group, const Structure& struc
 }
 
 CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structure& structure,
-                                  const AxisClasses& classes) const {
+                                  const AxisClasses& classes) {
   Walk walk{.rows = ExtentOf(classes, structure.rows), .columns = ExtentOf(classes, structure.columns)};
   const auto in_order = std::ranges::count_if(structure.reductions, [](const Reduction& r) { return r.depth >= 0; });
   if (structure.columns.empty()) {
@@ -152,7 +152,10 @@ CostModel::Walk CostModel::WalkOf(const segment::GroupView& group, const Structu
     if (reduction.nested < 0) continue;  // Else each row leaves results (nested.cc).
     const auto kept = structure.columns.begin() + reduction.nested;
     const int64_t results = Times(walk.rows, ExtentOf(classes, {structure.columns.begin(), kept}));
-    walk.workspaces = Plus(walk.workspaces, Times(2 * kBytesOfSum, results));
+    // The second launch reads those of one result after the other: few results leave the device idle.
+    const int64_t items = std::clamp<int64_t>(ElementsOf(*reduction.op->results[0]), 1, walks_.fast_items);
+    const int64_t read = Times(kBytesOfSum, Share(results, walks_.fast_items, items));
+    walk.workspaces = Plus(walk.workspaces, Plus(Times(kBytesOfSum, results), read));
     walk.launches = 2;
   }
   return walk;

@@ -38,7 +38,7 @@ class CostModel {
     int64_t workspaces = 0, launches = 1;
   };
 
-  Walk WalkOf(const segment::GroupView& group, const Structure& structure, const AxisClasses& classes) const;
+  Walk WalkOf(const segment::GroupView& group, const Structure& structure, const AxisClasses& classes);
   void InOrder(int64_t sums, Walk& walk) const;
   void RowByRow(const segment::GroupView& group, const Structure& structure, const AxisClasses& classes,
                 Walk& walk) const;

@@ -345,6 +345,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   em.code.Line("const ix c = live ? cv * ", s.lanes, " : 0;");
   em.code.Define(column.variable, "c");
   em.code.SetRowScope();
+  if (s.lanes == 1) LoadWithRows(em, region);
   DeclareScratch(em, region, s);
   Held held;
   for (const Phase& phase : region.phases) {

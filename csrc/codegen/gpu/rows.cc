@@ -353,6 +353,7 @@ class RowsEmitter {
     code_.Open();
     em_.indices.Decode(region_.grid, "item");
     code_.SetRowScope();
+    LoadWithRows(em_, region_);
     for (const Phase& phase : region_.phases) {
       if (!s_.early || phase.loops.empty()) continue;
       const std::vector<const Element*> roots = RootsOf(phase);

@@ -114,6 +114,8 @@ Tiles OpenTiles(Emitter& em, const Region& region, const Schedule& schedule, int
 
 // `loops` with the one over `variable`, if it is there, last.
 std::vector<Loop> WithLast(std::vector<Loop> loops, int variable);
+// Loads what each row of `region` has one element of: with the row, and not behind what is reduced of it.
+void LoadWithRows(Emitter& em, const Region& region);
 // The number of loops of `phases` that loop at all.
 int LoopingPhases(const Region& region);
 

@@ -15,6 +15,20 @@ std::vector<Loop> WithLast(std::vector<Loop> loops, int variable) {
   return loops;
 }
 
+void LoadWithRows(Emitter& em, const Region& region) {
+  constexpr size_t kMost = 8;  // Each is a register.
+  std::vector<const fusion::Element*> roots;
+  std::vector<Loop> columns;
+  for (const Phase& phase : region.phases) {
+    const std::vector<const fusion::Element*> own = RootsOf(phase);
+    roots.insert(roots.end(), own.begin(), own.end());
+    columns.insert(columns.end(), phase.loops.begin(), phase.loops.end());
+  }
+  const std::vector<Access> loads = em.loads.Scalars(roots, region.grid, columns);
+  if (loads.size() > kMost) return;
+  for (const Access& access : loads) em.values.Text(access.load);
+}
+
 int LoopingPhases(const Region& region) {
   return static_cast<int>(
       std::ranges::count_if(region.phases, [](const Phase& phase) { return !phase.loops.empty(); }));

@@ -148,5 +148,20 @@ TEST(Cost, FewRowsAndShortOnesTakeLonger) {
   EXPECT_EQ(cost({}, "4000", "32768").idle, 0);
 }
 
+// Beside what each row makes, a total of all rows: a workspace with a number of each, which one CTA reads.
+TEST(Cost, TotalsBesideManyRowsAreReadByOneProcessor) {
+  const auto cost = [](const Target& target, const char* axes) {
+    return CostOf(Cat("fusion @f(%x: f32[1000000, 8, 64]) {\n%s = sum(%x) {axes=", axes,
+                      ", keepdim=false, dtype=null}\n%m = max(%x) {axes=[1, 2], keepdim=false, dtype=null}\n",
+                      "return %s, %m\n}"),
+                  target);
+  };
+  const Cost of_all = cost(kHopper, "[0, 1, 2]"), of_columns = cost(kHopper, "[0, 2]");
+  EXPECT_EQ(of_all.launches, 2);
+  EXPECT_EQ(of_all.again, 4000000 * (1 + int64_t{132} * 3 / 4));
+  EXPECT_LT(of_columns.again, 2 * of_all.again);  // Of eight times as many, by eight CTAs.
+  EXPECT_EQ(cost({}, "[0, 1, 2]").again, 4000000 * (1 + 2));
+}
+
 }  // namespace
 }  // namespace hir::codegen
