@@ -93,12 +93,13 @@ class Sinking {
 
   Status Run() {
     for (Op* op = graph_.body.first; op != nullptr;) {
-      Op* const next = op->next;
+      Op* next = op->next;
       if (MayReduceSource(*op)) {
         HIR_ASSIGN(op, ReduceSource(op));
       }
       if (MaySplitSource(*op)) {
         HIR_ASSIGN(op, SplitSource(op));
+        next = op->next;
       }
       Value* const reshaped = Sinkable(*op);
       if (reshaped == nullptr) {
@@ -171,15 +172,26 @@ class Sinking {
     return last;
   }
 
-  // Whether `op` splits axes, for a reduction, of what a pointwise op makes for nobody else and the program returns.
+  // Whether `op` splits axes, for a reduction, of what a pointwise op makes for it and for the program's results alone.
   bool MaySplitSource(const Op& op) {
     const Op* const maker = fusion::CodeOf(op) == FusionOp::kReshape ? op.operands[0]->def : nullptr;
-    if (maker == nullptr || SplitAxes(op).empty() || !returned_.contains(op.operands[0]) || !KeepsPlaces(*maker))
-      return false;
-    const std::vector<Axis> axes = ir::ValueAxes(*op.operands[0]->type);
-    return ReadersOf(op.operands[0]).size() == 1 && !reduced_.Has(op.operands[0]) &&
-           AreOnOneMesh(*op.operands[0], *op.results[0]) && IsReduced(op.results[0]) &&
+    if (maker == nullptr || SplitAxes(op).empty() || !KeepsPlaces(*maker)) return false;
+    const Value* const source = op.operands[0];
+    const std::vector<Op*>& readers = ReadersOf(source);
+    if (readers.size() == 1 && !returned_.contains(source)) return false;
+    const bool is_alone =
+        std::ranges::all_of(readers, [&](const Op* reader) { return reader == &op || IsReturnedOf(*source, *reader); });
+    const std::vector<Axis> axes = ir::ValueAxes(*source->type);
+    return is_alone && !reduced_.Has(source) && AreOnOneMesh(*source, *op.results[0]) && IsReduced(op.results[0]) &&
            std::ranges::all_of(maker->operands, [&](const Value* each) { return FitsInto(*each, axes); });
+  }
+
+  // Whether `op` makes of `source` alone what the program returns, and nothing else.
+  bool IsReturnedOf(const Value& source, const Op& op) const {
+    return KeepsPlaces(op) && returned_.contains(op.results[0]) && ReadersOf(op.results[0]).empty() &&
+           AreOnOneMesh(source, *op.results[0]) && std::ranges::all_of(op.operands, [&](const Value* operand) {
+             return operand == &source || !IsTensor(*operand);
+           });
   }
 
   // Whether a reduction needs it, past pure ops.
@@ -194,33 +206,53 @@ class Sinking {
     return leads_.contains(value);
   }
 
-  // The op that makes the source, in the place of `op`, of operands that are split. The source is what that joins.
+  // The op that makes the source, in the place of `op`, of operands that are split. Results are what that joins.
   Result<Op*> SplitSource(Op* op) {
     Value* const source = op->operands[0];
     Op* const maker = source->def;
     const std::vector<size_t> counts = SplitAxes(*op);
     const std::vector<Axis> axes = ir::ValueAxes(*op->results[0]->type);
+    const ir::Layout* const layout = op->results[0]->layout;
     ir::Builder builder(graph_, graph_.body, op);
     std::unordered_map<const Value*, Value*> values;
     for (Value* operand : maker->operands) {
-      if (!values.contains(operand)) values[operand] = SplitAs(builder, operand, counts, axes, op->results[0]->layout);
+      if (!values.contains(operand)) values[operand] = SplitAs(builder, operand, counts, axes, layout);
     }
     HIR_ASSIGN(Op * copy, ir::CloneOp(*maker, builder, values));
-    // Both values keep their names and their readers.
-    std::vector<const ir::Expr*> shape;
-    for (const Axis& axis : ir::ValueAxes(*source->type)) shape.push_back(axis.extent);
-    Op* const join = Reshaped(builder, op->results[0], shape, source->layout)->def;
+    // What `op` has made keeps its name and its readers.
     std::swap(op->results[0]->def, copy->results[0]->def);
     std::swap(op->results[0], copy->results[0]);
-    std::swap(source->def, join->results[0]->def);
-    std::swap(maker->results[0], join->results[0]);
-    uses_[source].clear();
-    uses_[copy->results[0]].push_back(join);
-    for (Value* operand : maker->operands) std::erase(uses_[operand], maker);
     for (Value* operand : copy->operands) uses_[operand].push_back(copy);
+    const std::vector<Op*> readers = std::exchange(uses_[source], {});
+    for (Op* reader : readers) {
+      if (reader == op) continue;
+      values = {{source, copy->results[0]}};
+      HIR_ASSIGN(Op * own, ir::CloneOp(*reader, builder, values));
+      own->results[0]->layout = layout;
+      for (Value* operand : own->operands) uses_[operand].push_back(own);
+      JoinAs(builder, own->results[0], reader);
+    }
+    if (returned_.contains(source)) {
+      JoinAs(builder, copy->results[0], maker);
+    } else {
+      for (Value* operand : maker->operands) std::erase(uses_[operand], maker);
+      graph_.body.Erase(maker);
+    }
     graph_.body.Erase(op);
-    graph_.body.Erase(maker);
     return copy;
+  }
+
+  // Makes the result of `old`, which keeps its name, of `split` by joining its axes. `old` goes.
+  void JoinAs(ir::Builder& builder, Value* split, Op* old) {
+    Value* const kept = old->results[0];
+    std::vector<const ir::Expr*> shape;
+    for (const Axis& axis : ir::ValueAxes(*kept->type)) shape.push_back(axis.extent);
+    Op* const join = Reshaped(builder, split, shape, kept->layout)->def;
+    std::swap(kept->def, join->results[0]->def);
+    std::swap(old->results[0], join->results[0]);
+    uses_[split].push_back(join);
+    for (Value* operand : old->operands) std::erase(uses_[operand], old);
+    graph_.body.Erase(old);
   }
 
   // On the mesh of `layout`, if there is one.

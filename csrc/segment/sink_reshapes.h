@@ -25,6 +25,8 @@ namespace hir::segment {
 //
 // Before: %s = add(%x, %y), returned  %g = reshape(%s) {shape=[2, 3, 4]}  %t = sum(%g) {axes=[1, 2]}
 // After:  %g = add(reshape(%x), reshape(%y))  %t = sum(%g) {axes=[1, 2]}  %s = reshape(%g) {shape=[6, 4]}, a view
+//
+// So is a cast of it, and the like, that is returned.
 Status SinkReshapes(ir::Graph& graph);
 
 // Whether `op` is a reshape that joins axes of such a value, which nothing else reads, and nothing computes with its

@@ -163,10 +163,16 @@ class TakingOut {
       return !is_made_here(root) || bytes_of_views[root] > StorageBytes(*root) ||
              std::ranges::find(outputs, root) != outputs.end();
     };
-    // So is one that the group computes with, in place of what is returned of it.
+    // So is one that the group computes with, or makes of such a one, in place of what is returned of it.
+    const auto is_read_beside = [&](const Value* value, const Op* op) {
+      return std::ranges::any_of(uses_[static_cast<size_t>(value->id)], [&](const Op* reader) {
+        return reader != op && IsOf(group, reader) && !rules_.is_view(*reader);
+      });
+    };
     const auto is_computed_with = [&](const Value* root) {
-      return std::ranges::any_of(uses_[static_cast<size_t>(root->id)],
-                                 [&](const Op* reader) { return IsOf(group, reader) && !rules_.is_view(*reader); });
+      return is_read_beside(root, nullptr) || std::ranges::any_of(root->def->operands, [&](const Value* operand) {
+               return IsTensor(*operand) && is_made_here(operand) && is_read_beside(operand, root->def);
+             });
     };
     for (const Value* output : outputs) {
       if (!IsOf(group, output->def) || !IsReturnedView(output) || IsReadIn(group, output)) continue;

@@ -25,8 +25,9 @@ struct ViewRules {
 // A group that writes a value, and writes it again, or writes what it reads, under another shape or in another order
 // for others, no longer does: those others read views, which are groups of their own behind it. A view that is returned
 // has memory of its own; what it is a view of is written there, where it is the first view of a computed value and
-// alone in its group, or the group computes with that value. Views of a value that nothing else reads, and that can be
-// written as they have it, are a group of their own. Afterwards all inputs and outputs are up to date.
+// alone in its group, or the group computes with that value or with what it is made of. Views of a value that nothing
+// else reads, and that can be written as they have it, are a group of their own. Afterwards all inputs and outputs are
+// up to date.
 //
 // Before: k0: %a = mul(%x, %y), %b = reshape(%a)   k1, k2 read %a, %b
 // After:  k0: %a = mul(%x, %y)   %b = reshape(%a), a view   k1, k2 read %a, %b

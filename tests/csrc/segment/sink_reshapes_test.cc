@@ -125,6 +125,11 @@ TEST(SinkReshapes, SplitsWhatIsReturnedForAReduction) {
   EXPECT_EQ(After("  %n = mul(%z, %w)\n" + split + "  %y = mul(%f, %s)\n  return %y, %n\n"),
             "reshape reshape mul reshape sum mul ");
   EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  return %n, %s\n"), "reshape neg reshape sum ");
+  // Or in another type.
+  EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  %c = cast(%n) {dtype=bf16}\n  return %s, %c\n"),
+            "reshape neg cast reshape sum ");
+  EXPECT_EQ(After("  %n = neg(%z)\n  %c = cast(%n) {dtype=bf16}\n" + split + "  return %n, %s, %c\n"),
+            "reshape neg cast reshape reshape sum ");
   // Not where nobody else has it, where another reads it as it is, or where nothing is reduced.
   EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  return %s\n"), "neg reshape sum ");
   EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  %a = mul(%n, %z)\n  return %n, %s, %a\n"), "neg reshape sum mul ");
