@@ -205,7 +205,7 @@ bool IsOneStep(const ir::Expr* trips, int lanes) {
 namespace {
 
 std::vector<StagedTensor> StagedOf(Emitter& em, const Region& region, const Schedule& s) {
-  return StagedTensorsOf(em, region, WithLast(region.grid, s.vector), s.threads, kBytesStaged);
+  return StagedTensorsOf(em, region, WithLast(region.grid, s.vector), s.width, kBytesStaged);
 }
 
 // By as many threads, or half of them, as have room.
@@ -339,7 +339,7 @@ const ir::Expr* EmitColumns(Emitter& em, const Region& region, const Schedule& s
   const ir::Expr* units = EmitPlace(em, outer, em.indices.TripsOf(std::span(&column, 1)), s);
   em.code.Line("const int y = t / ", s.width, ";");
   const std::vector<StagedTensor> staged = s.is_staged ? StagedOf(em, region, s) : std::vector<StagedTensor>();
-  if (s.is_staged) BeginStaging(em, staged, em.indices.Text(em.indices.TripsOf(loops)), s.threads);
+  if (s.is_staged) BeginStaging(em, staged, em.indices.Text(em.indices.TripsOf(loops)), s.width, s.threads);
   em.code.Open();  // Variables of the row.
   em.indices.Decode(outer, "item");
   em.code.Line("const ix c = live ? cv * ", s.lanes, " : 0;");

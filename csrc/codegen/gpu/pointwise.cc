@@ -138,7 +138,8 @@ void ChoosePointwise(Emitter& em, const Region& region, const KernelPlan& plan, 
   if (schedule.lanes > 1 && !ReadsWhole(em, region)) {
     const int64_t vectors = SizeOf(GridOf(em.pool, region), plan.sizes, 0) / schedule.lanes;
     const int64_t each = vectors / std::max<int64_t>(kThreadsOfMultiprocessor * plan.target.multiprocessors, 1);
-    schedule.unroll = each >= 8 ? 4 : each >= 4 ? 2 : 1;
+    // Products of 1000 by 4004 bfloat16, of any size: 0.0062 ms by four, 0.0072 by two, 0.0090.
+    schedule.unroll = each >= 3 ? 4 : each >= 2 ? 2 : 1;
   }
   const std::vector<Loop> loops = WithLast(region.grid, schedule.vector);
   schedule.in_rows = schedule.is_skewed;

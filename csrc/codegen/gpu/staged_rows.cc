@@ -130,7 +130,7 @@ std::string NameOf(std::span<const StagedTensor> staged, const StagedTensor& eac
 
 }  // namespace
 
-std::vector<StagedTensor> StagedTensorsOf(Emitter& em, const Region& region, std::span<const Loop> rows, int threads,
+std::vector<StagedTensor> StagedTensorsOf(Emitter& em, const Region& region, std::span<const Loop> rows, int width,
                                           int64_t bytes_max) {
   const std::map<int, Use> uses = Uses(em, rows).Of(region);
   const bool stores =
@@ -151,22 +151,21 @@ std::vector<StagedTensor> StagedTensorsOf(Emitter& em, const Region& region, std
             std::ranges::none_of(staged, has_it) && IsInsteadOf(uses.at(staged[i].tensor), use))
           each.instead_of = static_cast<int>(i);
       }
-      if (each.instead_of < 0) all += (threads * use.row * bytes + 15) / 16 * 16;
+      if (each.instead_of < 0) all += (width * use.row * bytes + 15) / 16 * 16;
       staged.push_back(each);
     }
   }
   return all <= bytes_max ? staged : std::vector<StagedTensor>();
 }
 
-void BeginStaging(Emitter& em, std::span<const StagedTensor> staged, const std::string& rows, int threads) {
-  em.code.Line("const ix first = (ix)unit * ", threads, ";");
-  em.code.Line("const int some = (int)mini<ix>(", threads, ", ", rows, " - first);");
+void BeginStaging(Emitter& em, std::span<const StagedTensor> staged, const std::string& rows, int width, int threads) {
+  em.code.Line("const ix first = (ix)unit * ", width, ";");
+  em.code.Line("const int some = (int)mini<ix>(", width, ", ", rows, " - first);");
   for (const StagedTensor& each : staged) {
     const std::string name = NameOf(staged, each),
                       base = Cat(em.arguments.AddressOf(each.tensor), " + first * ", each.row);
     em.conditions.RequireAligned(each.tensor, 16);
-    if (each.instead_of < 0)
-      em.code.Line("SHARED uint4 ", name, "[", (threads * each.row * each.bytes + 15) / 16, "];");
+    if (each.instead_of < 0) em.code.Line("SHARED uint4 ", name, "[", (width * each.row * each.bytes + 15) / 16, "];");
     if (!each.is_stored)
       em.code.Line("copy_in<", threads, ", ", each.bytes, ">(", name, ", ", base, ", some * ", each.row, ");");
   }

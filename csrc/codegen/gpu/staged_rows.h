@@ -23,14 +23,15 @@ struct StagedTensor {
   int instead_of = -1;
 };
 
-// Those of `region`, a thread for each row, `rows` being its grid in the order of threads. Empty: some tensor of theirs
-// is none, they take more than `bytes_max` for `threads` rows, or it would not pay.
-std::vector<StagedTensor> StagedTensorsOf(Emitter& em, const Region& region, std::span<const Loop> rows, int threads,
+// Those of `region`, `rows` being its grid, `width` of which a CTA has at a time. Empty: some tensor of theirs is none,
+// they take more than `bytes_max`, or it would not pay.
+std::vector<StagedTensor> StagedTensorsOf(Emitter& em, const Region& region, std::span<const Loop> rows, int width,
                                           int64_t bytes_max);
 
-// From where `unit`, `t` and `ix` are known: copies what is read of rows unit * threads and on, and has it read there,
-// as what is stored is written, until EndStaging. All threads of the CTA do both.
-void BeginStaging(Emitter& em, std::span<const StagedTensor> staged, const std::string& rows, int threads);
+// From where `unit`, `t` and `ix` are known: copies what is read of rows unit * width and on, of `rows` in all, and has
+// it read there, as what is stored is written, until EndStaging. All `threads` of the CTA do both; several may share a
+// row, by its elements.
+void BeginStaging(Emitter& em, std::span<const StagedTensor> staged, const std::string& rows, int width, int threads);
 void EndStaging(Emitter& em, std::span<const StagedTensor> staged, int threads);
 
 }  // namespace hir::codegen::gpu

@@ -679,6 +679,18 @@ TEST(Emulated, StagedRows) {
     return %s
   })",
                {});
+  // Beside another region, whose threads are more.
+  for (const std::string type : {"f32", "bf16"}) {
+    programs.Add(Cat("fusion @f(%x: ", type, "[8003, 15], %g: ", type, "[8003, 15], %z: f32[70001]", R"() {
+      %f = cast(%x) {dtype=f32}
+      %h = cast(%g) {dtype=f32}
+      %a = add(%f, %h)
+      %s = sum(%a) {axes=[1], keepdim=true, dtype=null}
+      %d = sub(%a, %s)
+      %y = cast(%d) {dtype=)",
+                     type, "}\n      %n = neg(%z)\n      return %y, %n\n    }"),
+                 {});
+  }
   programs.Add(R"(fusion @f(%x: f32[8003, 17], %g: f32[8003, 15]) {
     %c = slice(%x) {start=[0, 1], end=[8003, 16], strides=[1, 1]}
     %p = mul(%c, %g)
