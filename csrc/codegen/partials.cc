@@ -88,8 +88,8 @@ const ir::Expr* LongestOf(ir::ExprPool& pool, const Region& region, const std::v
   return longest.front();
 }
 
-// What the reductions of a phase read of memory for an element, or compute in the time of so many bytes; `functions`:
-// not what they compute.
+// What the reductions of a phase read of memory for an element; and, with `functions`, what passes in the time of those
+// that they compute.
 int64_t BytesOfElement(NestBuilder& builder, const Phase& phase, bool functions) {
   const auto& inputs = builder.group().inputs;
   std::set<const fusion::Element*> seen;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -177,33 +179,37 @@ class Sinking {
     const Op* const maker = fusion::CodeOf(op) == FusionOp::kReshape ? op.operands[0]->def : nullptr;
     if (maker == nullptr || SplitAxes(op).empty() || !KeepsPlaces(*maker)) return false;
     const Value* const source = op.operands[0];
-    const std::vector<Op*>& readers = ReadersOf(source);
-    if (readers.size() == 1 && !returned_.contains(source)) return false;
-    const bool is_alone =
-        std::ranges::all_of(readers, [&](const Op* reader) { return reader == &op || IsReturnedOf(*source, *reader); });
+    // Counted once: an answer for one of several that split it is that for all.
+    const auto [at, is_new] = others_.try_emplace(source, 0);
+    if (is_new) {
+      at->second =
+          std::ranges::count_if(ReadersOf(source), [&](const Op* reader) { return !IsReturnedOf(*source, *reader); });
+    }
+    const bool is_alone = at->second == 1 && (returned_.contains(source) || ReadersOf(source).size() > 1);
+    if (!is_alone || reduced_.Has(source) || !AreOnOneMesh(*source, *op.results[0]) || !IsReduced(op.results[0]))
+      return false;
     const std::vector<Axis> axes = ir::ValueAxes(*source->type);
-    return is_alone && !reduced_.Has(source) && AreOnOneMesh(*source, *op.results[0]) && IsReduced(op.results[0]) &&
-           std::ranges::all_of(maker->operands, [&](const Value* each) { return FitsInto(*each, axes); });
+    return std::ranges::all_of(maker->operands, [&](const Value* each) { return FitsInto(*each, axes); });
   }
 
   // Whether `op` makes of `source` alone what the program returns, and nothing else.
   bool IsReturnedOf(const Value& source, const Op& op) const {
     return KeepsPlaces(op) && returned_.contains(op.results[0]) && ReadersOf(op.results[0]).empty() &&
-           AreOnOneMesh(source, *op.results[0]) && std::ranges::all_of(op.operands, [&](const Value* operand) {
-             return operand == &source || !IsTensor(*operand);
-           });
+           AreOnOneMesh(source, *op.results[0]) &&
+           std::ranges::all_of(op.operands, [&](const Value* operand) { return operand == &source; });
   }
 
   // Whether a reduction needs it, past pure ops.
   bool IsReduced(const Value* value) {
-    if (leads_.empty()) {
+    if (!leads_) {
+      leads_.emplace();
       for (const Op* op = graph_.body.last; op != nullptr; op = op->prev) {
-        const auto leads = [&](const Value* result) { return leads_.contains(result); };
+        const auto leads = [&](const Value* result) { return leads_->contains(result); };
         if (op->info->effects == ir::kPure && (Reduces(*op) || std::ranges::any_of(op->results, leads)))
-          leads_.insert(op->operands.begin(), op->operands.end());
+          leads_->insert(op->operands.begin(), op->operands.end());
       }
     }
-    return leads_.contains(value);
+    return leads_->contains(value);
   }
 
   // The op that makes the source, in the place of `op`, of operands that are split. Results are what that joins.
@@ -403,7 +409,8 @@ class Sinking {
   std::unordered_map<const Value*, std::vector<std::pair<std::vector<const ir::Expr*>, Value*>>> split_;
   std::unordered_set<const Value*> returned_;
   std::unordered_map<const Value*, bool> takes_source_;
-  std::unordered_set<const Value*> leads_;  // To a reduction; made with the first question.
+  std::unordered_map<const Value*, std::ptrdiff_t> others_;  // Readers for which it has to be as it is, or split.
+  std::optional<std::unordered_set<const Value*>> leads_;    // To a reduction; made with the first question.
   Reduced reduced_;
 };
 

@@ -130,6 +130,10 @@ TEST(SinkReshapes, SplitsWhatIsReturnedForAReduction) {
             "reshape neg cast reshape sum ");
   EXPECT_EQ(After("  %n = neg(%z)\n  %c = cast(%n) {dtype=bf16}\n" + split + "  return %n, %s, %c\n"),
             "reshape neg cast reshape reshape sum ");
+  // Not what is made with a number that comes later.
+  EXPECT_EQ(After("  %n = neg(%z)\n" + split +
+                  "  %k = constant() {value=2.0, dtype=f32}\n  %c = mul(%n, %k)\n  return %n, %s, %c\n"),
+            "neg reshape sum constant mul ");
   // Not where nobody else has it, where another reads it as it is, or where nothing is reduced.
   EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  return %s\n"), "neg reshape sum ");
   EXPECT_EQ(After("  %n = neg(%z)\n" + split + "  %a = mul(%n, %z)\n  return %n, %s, %a\n"), "neg reshape sum mul ");
