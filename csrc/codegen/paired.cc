@@ -145,7 +145,7 @@ void ReadOnce(NestBuilder& builder, Region& region, size_t first, size_t second)
   std::vector<Accumulator> squares = region.phases[second].accumulators;
   std::vector<const Element*> counts;
   for (const Accumulator& accumulator : squares) counts.push_back(count_of(accumulator.dtype));
-  // Of whole vectors, where there are some.
+  // The head ends with a whole vector, where the range has one.
   const int64_t unit = builder.facts().AtLeast(longest->end, kElementsOfHead, true) ? kElementsOfHead : 1;
   longest->end = pool.Mul(pool.CeilDiv(longest->end, pool.Const(kHeads * unit)), pool.Const(unit));
   for (size_t k = 0; k < squares.size(); ++k) {

@@ -33,7 +33,8 @@ constexpr int64_t kStagedRow = 80;
 // [1, 16, 10001], of any size, 0.0062 ms, 0.0081 with a thread each.
 constexpr int64_t kRowsOfAnyLength = 256;
 constexpr int64_t kThreadRowOfMany = 64;  // Where threads of a vector each are several times as many as run at once.
-// Of a multiprocessor, a vector each with all its rows: softmax over 10 of [1, 10, 131072] 0.0085 ms, not so 0.013.
+// Threads of a multiprocessor from which on each takes a vector with all its rows: softmax over 10 of [1, 10, 131072]
+// takes 0.0085 ms on an H200, by blocks of threads 0.013.
 constexpr int64_t kThreadsOfSteps = 96;
 constexpr size_t kTiledStoresMax = 4;
 constexpr size_t kTransposedStoresMax = 2;
@@ -346,7 +347,7 @@ class Chooser {
     const int64_t threads = all / std::max(plan_.target.multiprocessors, 1);
     const bool are_many = threads >= kThreadsThatHide && !s_.adds_parts;
     const bool is_constant = IsConstant(em_.indices.TripsOf(region_.grid));
-    // Of several readings rows are better held.
+    // Rows that are read several times are better held.
     const bool is_once = is_constant && LoopingPhases(region_) == 1;
     const int64_t longest = is_once && threads >= 2 * kThreadsOfMultiprocessor ? kThreadRowOfMany : kThreadRow;
     if ((s_.lanes == 1 || is_narrow || are_many || IsStep(threads)) && HasShortRows(em_, region_, plan_, longest))

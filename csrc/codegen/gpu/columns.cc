@@ -176,7 +176,7 @@ void ChooseColumns(Emitter& em, const Region& region, const KernelPlan& plan, Sc
     s.held = true;
     s.width = kWidthMin;
     s.threads = kColumnThreads;
-    // Of many columns a CTA has more, and fewer rows of threads, so that none is idle.
+    // Where columns are many a CTA has more of them, and fewer rows of threads, so that none is idle.
     if (trips <= kTripsOfWide && blocks.Of(kWidth) >= blocks.all) {
       const auto rows =
           static_cast<int>(std::bit_ceil(static_cast<uint64_t>((trips + kRowsOfThread - 1) / kRowsOfThread)));

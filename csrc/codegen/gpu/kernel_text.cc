@@ -207,7 +207,7 @@ Result<Kernel> EmitKernel(const KernelPlan& plan, size_t index, int cap, const T
     Schedule schedule = Choose(em, nest, region, plan);
     if (nest.regions.size() > 1) {
       schedule = Shared(schedule);
-      // Of one region's rows: a CTA has memory for no more.
+      // One region stages its rows: a CTA has shared memory for no more.
       schedule.is_staged = schedule.is_staged && std::ranges::none_of(schedules, &Schedule::is_staged);
     } else {
       Tune(schedule, tuning);

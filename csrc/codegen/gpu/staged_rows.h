@@ -19,7 +19,8 @@ struct StagedTensor {
   int64_t row = 0;    // Elements,
   int64_t bytes = 0;  // of so many each.
   bool is_stored = false;
-  // What is stored where a thread has read, of that staged tensor alone, takes its place. -1: it has memory of its own.
+  // The staged input in whose place it is stored, where each thread has read the same element; -1: it has memory of its
+  // own.
   int instead_of = -1;
 };
 

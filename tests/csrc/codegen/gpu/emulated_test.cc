@@ -712,6 +712,53 @@ TEST(Emulated, StagedRows) {
   programs.Check();
 }
 
+// A normalisation over the innermost or a middle axis of 3 to 110 elements, of so many rows or columns that threads
+// have them whole, share them or stage them; with what else a kernel may read and store.
+std::string DrawnShortNorm(base::Prng& prng, SymbolValues& sizes) {
+  const std::string type = prng.OneIn(2) ? "bf16" : "f32";
+  const int64_t length = prng.Between(3, 110);
+  const bool is_middle = prng.OneIn(2);
+  const int64_t columns = is_middle ? prng.Between(20, 3000) : 1;
+  const int64_t rows = is_middle ? 1 + prng.Between(4000, 24000) / columns : prng.Between(4300, 9000);
+  const bool any_size = prng.OneIn(3);
+  if (any_size) sizes["i0"] = rows;
+  const std::string behind = is_middle ? Cat(", ", columns) : "", leading = any_size ? "i0" : std::to_string(rows);
+  const std::string x = Cat(type, "[", leading, ", ", length, behind, "]");
+  const bool weighs = prng.OneIn(2), stores_sums = prng.OneIn(2), has_other = prng.OneIn(3), has_own = prng.OneIn(3);
+  std::string text = Cat("fusion @f(%x: ", x, ", %g: ", x);
+  if (weighs) text += Cat(", %w: f32[", length, is_middle ? ", b]" : "]");
+  if (has_own) text += Cat(", %o: f32[", leading, ", b", behind, "]");
+  if (has_other) text += ", %z: f32[70001]";
+  text += R"() {
+    %f = cast(%x) {dtype=f32}
+    %h = cast(%g) {dtype=f32}
+    %a = add(%f, %h)
+    %m = max(%a) {axes=[1], keepdim=true, dtype=null}
+    %d = sub(%a, %m)
+    %p = mul(%d, %h)
+    %s = sum(%p) {axes=[1], keepdim=true, dtype=null}
+    %y0 = sub(%d, %s)
+)";
+  text += weighs ? "    %y1 = mul(%y0, %w)\n" : "    %y1 = neg(%y0)\n";
+  text += has_own ? "    %y2 = mul(%y1, %o)\n" : "    %y2 = abs(%y1)\n";
+  text += Cat("    %y = cast(%y2) {dtype=", type, "}\n");
+  if (has_other) text += "    %n = neg(%z)\n";
+  return text + Cat("    return %y", stores_sums ? ", %s, %m" : "", has_other ? ", %n" : "", "\n  }");
+}
+
+TEST(Emulated, DrawnShortNorms) {
+  SKIP_WITHOUT_COMPILER();
+  EmulatedPrograms programs(21);
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    base::Prng prng(seed);
+    SymbolValues sizes;
+    const std::string text = DrawnShortNorm(prng, sizes);
+    SCOPED_TRACE(Cat("seed ", seed));
+    programs.Add(text, sizes);
+  }
+  programs.Check();
+}
+
 // Few long rows of which the mean and the deviations are taken in one reading.
 TEST(Emulated, VariancesOfLongRows) {
   SKIP_WITHOUT_COMPILER();
